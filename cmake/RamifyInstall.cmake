@@ -1,0 +1,28 @@
+# What `cmake --install` gives: for C++, headers, libraries and find_package(ramify); for Python (RAMIFY_PYTHON_LAYOUT),
+# the libraries inside the package.
+get_property(layers GLOBAL PROPERTY RAMIFY_LAYERS)
+
+if(RAMIFY_PYTHON_LAYOUT)
+  # site-packages/ramify/lib, next to site-packages/torch/lib
+  set_target_properties(${layers} PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
+  install(TARGETS ${layers} LIBRARY DESTINATION ramify/lib)
+  return()
+endif()
+
+set_target_properties(${layers} PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH TRUE)
+install(TARGETS ${layers} EXPORT ramifyTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(RAMIFY_CLI)
+  set_target_properties(ramify_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS ramify_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY include/ramify DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES "${PROJECT_BINARY_DIR}/include/ramify/version.h" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ramify)
+
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ramify)
+configure_package_config_file(cmake/ramifyConfig.cmake.in "${PROJECT_BINARY_DIR}/ramifyConfig.cmake"
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/ramifyConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(EXPORT ramifyTargets NAMESPACE ramify:: DESTINATION ${package_dir})
+install(FILES "${PROJECT_BINARY_DIR}/ramifyConfig.cmake" "${PROJECT_BINARY_DIR}/ramifyConfigVersion.cmake"
+  cmake/FindTorchLibraries.cmake DESTINATION ${package_dir})

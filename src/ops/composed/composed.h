@@ -1,0 +1,71 @@
+// Hierarchical attention from ordinary torch operations, level by level: any device, any mode, autograd.
+//
+//   composed.cc          entry: heads first, compute dtype, and which of the three forms below runs
+//   block_attention.cc   tied queries: the paper's two passes
+//   leaf_attention.cc    every leaf has its own query: untied, and causal=prefix
+//   untied_sparse.cc     untied with alpha above 1: one entmax over all that a leaf sees
+//   family_step.cc       what one batch of families does: softmax through an inner attention, or entmax
+//   rows.cc              gathering families from levels and putting results back
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+#include "ops/problem.h"
+#include "ops/composed/rows.h"
+
+namespace ramify::composed {
+
+// A problem with heads first, so that a family is a matrix: rows [H, n, ...].
+struct Setup {
+  Setup(std::vector<Level> all_levels, const InnerAttention& inner_attention)
+      : levels(std::move(all_levels)), inner(inner_attention) {}
+
+  std::vector<Level> levels;  // from the roots
+  const InnerAttention& inner;
+  at::Tensor q, k, v;           // [H, T, d], [H, T, d], [H, T, dv]: grouped keys repeated
+  at::Tensor node_positions;    // [H, nodes, dp] towards siblings; undefined without positions
+  at::Tensor alpha;             // [1] or [levels]; undefined: softmax
+  at::Tensor self_score;        // [H, T]: -inf without include_self
+  at::Tensor self_value;        // [H, T, dv]: v, or 0 without include_self
+  SiblingMask mask = SiblingMask::others;
+  double scale = 1;
+
+  int64_t num_leaves() const { return q.size(1); }
+};
+
+// Both as [H, ...]: out [H, T, dv]; energy [H, roots], or [H, T] where every leaf has its own.
+struct HeadsFirstOutput {
+  at::Tensor out, energy;
+};
+
+HeadsFirstOutput block_attention(const Setup& setup);
+
+enum class LeafQuery {
+  own,          // tie=none: the leaf's query, at every level
+  prefix_mean,  // causal=prefix: the mean query of the leaves so far below its ancestor
+};
+HeadsFirstOutput leaf_attention(const Setup& setup, LeafQuery query);
+
+HeadsFirstOutput untied_sparse_attention(const Setup& setup);
+
+// Children and queries of one batch, ready for attention; `queries` [H, F, Q, d].
+FamilyAttentionInput family_input(const Setup& setup, const Level& level, const BatchRows& batch,
+                                  const at::Tensor& queries, const at::Tensor& own, const at::Tensor& level_k,
+                                  const at::Tensor& level_v);
+
+// What each query does with its attention (MATH section 2 and 7): the mass m it keeps for what is below it, the sum
+// w·a that it spreads over siblings, and t.
+struct FamilyStep {
+  at::Tensor stay;    // [H, F, Q]
+  at::Tensor spread;  // [H, F, Q, dv]
+  at::Tensor energy;  // [H, F, Q]
+};
+FamilyStep family_step(const Setup& setup, const BatchRows& batch, const FamilyAttentionInput& input,
+                       const at::Tensor& e);
+
+AttentionOutput attention(const Problem& problem, const InnerAttention& inner);
+
+}  // namespace ramify::composed

@@ -1,0 +1,61 @@
+#include "ops/dispatch.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+
+#include "ops/implementations.h"
+#include "ops/plan_tensors.h"
+
+namespace ramify {
+namespace {
+
+Implementation choose(const Problem& problem, Implementation requested, const char* pass) {
+  const Implementation chosen =
+      requested == Implementation::automatic ? Implementation::composed : requested;
+  static const bool log = [] {
+    const char* topics = std::getenv("RAMIFY_LOG");
+    return topics && std::string_view(topics).find("dispatch") != std::string_view::npos;
+  }();
+  if (log) {
+    std::cerr << "ramify: attention " << pass << ", " << problem.num_leaves() << " leaves, " << problem.num_heads()
+              << " heads, " << problem.q.scalar_type() << " on " << problem.q.device() << ": " << name_of(chosen)
+              << "\n";
+  }
+  return chosen;
+}
+
+// Makes the plan where the caller had none, and checks that the forest is about these leaves.
+void complete(Problem& problem) {
+  if (problem.plan.empty()) {
+    const Queries queries = queries_of(problem.tie, problem.causal);
+    problem.plan = to_tensors(make_plan(forest_from(problem.forest), queries), problem.q.device());
+  }
+  TORCH_CHECK_VALUE(problem.plan.size() == 4, "attention: the plan has ", problem.plan.size(),
+                    " tensors; expected 4, as ramify::plan gives them");
+  TORCH_CHECK_VALUE(problem.plan[1].device() == problem.q.device(), "attention: the forest is on ",
+                    problem.plan[1].device(), ", q is on ", problem.q.device(), "; move one with .to()");
+  const int64_t num_leaves = problem.plan[2].size(0);
+  TORCH_CHECK_VALUE(num_leaves == problem.num_leaves(), "attention: q has ", problem.num_leaves(),
+                    " rows, the forest has ", num_leaves, " leaves; they must be equal");
+}
+
+}  // namespace
+
+AttentionOutput run_forward(Problem problem, Implementation requested) {
+  complete(problem);
+  return choose(problem, requested, "forward") == Implementation::reference ? reference_op::forward(problem)
+                                                                             : composed_op::forward(problem);
+}
+
+AttentionGradients run_backward(Problem problem, Implementation requested, const at::Tensor& grad_out,
+                                const at::Tensor& grad_energy) {
+  complete(problem);
+  return choose(problem, requested, "backward") == Implementation::reference
+             ? reference_op::backward(problem, grad_out, grad_energy)
+             : composed_op::backward(problem, grad_out, grad_energy);
+}
+
+}  // namespace ramify

@@ -1,0 +1,37 @@
+// The torch op `ramify::attention` as C++ sees it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include "ops/problem.h"
+
+namespace ramify {
+
+using AttentionOp = std::tuple<at::Tensor, at::Tensor>(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest, at::TensorList plan,
+    const std::optional<at::Tensor>& positions, const std::optional<at::Tensor>& position_index,
+    const std::optional<at::Tensor>& alpha, std::optional<double> scale, std::optional<bool> include_self,
+    std::string_view tie, std::string_view causal, std::string_view implementation);
+
+using AttentionBackwardOp = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
+    const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& v, at::TensorList forest, at::TensorList plan, const std::optional<at::Tensor>& positions,
+    const std::optional<at::Tensor>& position_index, const std::optional<at::Tensor>& alpha,
+    std::optional<double> scale, std::optional<bool> include_self, std::string_view tie, std::string_view causal,
+    std::string_view implementation);
+
+// Both through torch's dispatcher, so that autograd, autocast and tracing see them.
+AttentionOp call_attention;
+AttentionBackwardOp call_attention_backward;
+
+// A forest's arrays as tensors that share its memory.
+struct ForestArrays {
+  at::Tensor first_child, level_begin, tree_begin, leaf_nodes, first_leaf;
+};
+ForestArrays arrays_of(const Forest& forest);
+
+}  // namespace ramify
