@@ -24,6 +24,12 @@ def _op_arguments(q: torch.Tensor, forest: Forest, positions, position_index, sc
     return (forest._arrays, plan, positions, position_index, alpha, scale, include_self, tie, causal, implementation)
 
 
+def _check_rank(q: torch.Tensor, k: torch.Tensor) -> None:
+    for name, tensor in (("q", q), ("k", k)):
+        if tensor.dim() != 3:
+            raise ValueError(f"attention: {name} has shape {list(tensor.shape)}; expected [leaves, heads, dim]")
+
+
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,

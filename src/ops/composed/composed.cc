@@ -74,7 +74,7 @@ at::Tensor root_energies(const Problem& p, const PlanView& plan, const at::Tenso
   const at::Tensor roots = plan.nodes.narrow(0, 0, plan.levels[0].num_nodes);
   const at::Tensor sizes = roots.select(1, kNodeSize);
   if (p.tie == Tie::block) return leaf_energy.index_select(1, roots.select(1, kNodeFirstLeaf) + sizes - 1);
-  const at::Tensor root_of_leaf = at::repeat_interleave(sizes, p.num_leaves());
+  const at::Tensor root_of_leaf = at::repeat_interleave(sizes, std::optional<int64_t>(p.num_leaves()));
   const at::Tensor sums =
       at::zeros({p.num_heads(), sizes.size(0)}, leaf_energy.options()).index_add(1, root_of_leaf, leaf_energy);
   return sums / sizes;
