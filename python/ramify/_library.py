@@ -60,3 +60,9 @@ def _attention_backward_shapes(grad_out, grad_energy, q, k, v, forest, plan, pos
         return q.new_empty(0) if tensor is None else tensor.new_empty(tensor.shape)
 
     return like(q), like(k), like(v), like(positions), like(alpha)
+
+
+@torch.library.register_fake("ramify::forest_field")
+def _forest_field_shape(arrays, name):
+    first_child, _, tree_begin = arrays
+    return tree_begin.new_empty(tree_begin.shape[0] if name == "tree_leaf_begin" else first_child.shape[0] - 1)

@@ -38,12 +38,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
   Problem problem = check(
       {q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
   const AttentionGradients gradients = run_backward(std::move(problem), requested, grad_out, grad_energy);
-  // An op returns tensors only: an absent input has a gradient without elements.
-  const auto present = [&](const at::Tensor& gradient, const OptionalTensor& input) {
-    return gradient.defined() ? gradient.view_as(*input) : at::empty({0}, q.options());
+  // Contiguous and shaped as the meta kernel says. An op returns tensors only: an absent input has a gradient without
+  // elements.
+  const auto finished = [&](const at::Tensor& gradient, const OptionalTensor& input) {
+    return gradient.defined() ? gradient.contiguous().view(input->sizes()) : at::empty({0}, q.options());
   };
-  return {gradients.q, gradients.k, gradients.v, present(gradients.positions, positions),
-          present(gradients.alpha, alpha)};
+  return {finished(gradients.q, q), finished(gradients.k, k), finished(gradients.v, v),
+          finished(gradients.positions, positions), finished(gradients.alpha, alpha)};
 }
 
 // Shapes and dtypes without work. The forest's values are not looked at.

@@ -111,8 +111,11 @@ TORCH_LIBRARY_FRAGMENT(ramify, m) {
   m.def("from_parents(Tensor parents) -> Tensor[]", from_parents_op);
   m.def("concatenate(Tensor[] arrays) -> Tensor[]", concatenate_op);
   m.def("from_arrays(Tensor first_child, Tensor level_begin, Tensor tree_begin) -> Tensor[]", from_arrays_op);
-  m.def("forest_field(Tensor[] arrays, str name) -> Tensor", forest_field_op);
+  m.def("forest_field(Tensor[] arrays, str name) -> Tensor");
   m.def("plan(Tensor[] arrays, str tie, str causal) -> Tensor[]", plan_op);
 }
+
+// Its shape is known without a look at the values, so it can be traced; the builders cannot.
+TORCH_LIBRARY_IMPL(ramify, CompositeExplicitAutograd, m) { m.impl("forest_field", forest_field_op); }
 
 }  // namespace ramify
