@@ -1,5 +1,5 @@
-// Ways to make a Forest. Every builder is linear, recurses over nothing, and throws std::invalid_argument with
-// one message when its input is not a forest; then nothing half-built survives.
+// Ways to make a Forest. Every builder is linear, recurses over nothing, and throws std::invalid_argument
+// with one message when its input is not a forest; then nothing half-built survives.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace ramify {
 
-// Group sizes from the bottom up: (2, 4, 8) puts 2 leaves into each group, 4 of those into each larger one, ...
+// Group sizes from the bottom up: (2, 4, 8) puts 2 leaves into each group, 4 of those into each larger one,
+// ...
 struct Branching {
   std::vector<int64_t> sizes;
   bool repeat_last = false;  // repeat the last size until one family is left
@@ -21,8 +22,9 @@ struct Branching {
   static Branching parse(std::string_view text);
 };
 
-// One tree a length. Each level groups neighbours from the left; the last group may be short. Grouping stops when
-// a single node is left; what remains above the last size is one family under the root. For 7 leaves and `3,2`:
+// One tree a length. Each level groups neighbours from the left; the last group may be short. Grouping stops
+// when a single node is left; what remains above the last size is one family under the root. For 7 leaves and
+// `3,2`:
 //
 //        .            leaves 0-6, groups of 3: (0 1 2) (3 4 5) (6), groups of 2 of these, and the root
 //      /   \          over the two that remain.
@@ -60,17 +62,18 @@ struct GridBranching {
 //            4 5 6 7                             4 5 | 6 7     0 1 4 5  2 3 6 7
 GridForest grid_windows(std::span<const GridShape> grids, const GridBranching& branching);
 
-// A segmentation of the caller's own, from the bottom up: levels[0] holds the leaves of each segment, levels[1]
-// how many of those segments make each larger one, and so on. The segments of the last level are the trees:
+// A segmentation of the caller's own, from the bottom up: levels[0] holds the leaves of each segment,
+// levels[1] how many of those segments make each larger one, and so on. The segments of the last level are
+// the trees:
 //
 //   {{2, 3, 1}, {2, 1}}   two documents; the first has sentences of 2 and 3 words, the second one of 1 word
 //
 // Only trees may be empty (0 in the last level).
 Forest from_segments(std::span<const std::vector<int64_t>> levels);
 
-// Nested lists, written depth first: the number of items of each list, kItem for whatever is not a list. Items of
-// the outermost sequence are the trees: `[[a, [b, c]], d, []]` is {2, kItem, 2, kItem, kItem, kItem, 0}.
-// An empty list is an empty tree; inside a tree it is rejected.
+// Nested lists, written depth first: the number of items of each list, kItem for whatever is not a list.
+// Items of the outermost sequence are the trees: `[[a, [b, c]], d, []]` is {2, kItem, 2, kItem, kItem, kItem,
+// 0}. An empty list is an empty tree; inside a tree it is rejected.
 inline constexpr int64_t kItem = -1;
 Forest from_nested(std::span<const int64_t> preorder);
 

@@ -1,4 +1,5 @@
-// Counts the operations of attention, flat and over windows: in the paper's convention and in true multiply-adds.
+// Counts the operations of attention, flat and over windows: in the paper's convention and in true
+// multiply-adds.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ struct AttentionShape {
 };
 
 struct AttentionCost {
-  double paper_flops = 0;      // score and value products as (4·width + heads) a pair of siblings, full windows
-  double multiply_adds = 0;    // what the two passes really do, on the real (short) windows
-  int64_t score_pairs = 0;     // ordered pairs of siblings, each scored once a head
+  double paper_flops = 0;  // score and value products as (4·width + heads) a pair of siblings, full windows
+  double multiply_adds = 0;  // what the two passes really do, on the real (short) windows
+  int64_t score_pairs = 0;   // ordered pairs of siblings, each scored once a head
 };
 
 // Softmax attention of all tokens with all tokens.

@@ -1,8 +1,8 @@
 // Attention inside families as a replaceable piece of the composed implementation.
 //
-// The hierarchy only needs, for each query, an average of the siblings' values and the logarithm of the weight that
-// went into it. Anything that gives both can stand in for exact softmax: an approximation for very wide families, a
-// windowed form, a library's kernel.
+// The hierarchy only needs, for each query, an average of the siblings' values and the logarithm of the
+// weight that went into it. Anything that gives both can stand in for exact softmax: an approximation for
+// very wide families, a windowed form, a library's kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,8 @@ enum class SiblingMask {
   left,    // children before the query's own branch
 };
 
-// F families of up to B children, seen by up to Q queries each, in H heads. Padding repeats rows of the same family.
+// F families of up to B children, seen by up to Q queries each, in H heads. Padding repeats rows of the same
+// family.
 struct FamilyAttentionInput {
   at::Tensor q;                // [H, F, Q, d]
   at::Tensor k;                // [H, F, B, d]
@@ -48,9 +49,9 @@ class ExactAttention final : public InnerAttention {
   FamilyAttentionOutput operator()(const FamilyAttentionInput& input) const override;
 };
 
-// FAVOR+: positive orthogonal random features that approximate the same weights in O((Q + B)·features) a family.
-// The error falls with the square root of the number of features; worth it for families of thousands. The features
-// are fixed by the seed.
+// FAVOR+: positive orthogonal random features that approximate the same weights in O((Q + B)·features) a
+// family. The error falls with the square root of the number of features; worth it for families of thousands.
+// The features are fixed by the seed.
 class FavorAttention final : public InnerAttention {
  public:
   explicit FavorAttention(int64_t num_features, uint64_t seed = 0);

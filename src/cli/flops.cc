@@ -29,15 +29,16 @@ std::string readable(double count) {
 }
 
 void print_table(const FlopsOptions& options, const AttentionCost& flat, const AttentionCost& hierarchy) {
-  fmt::print("Attention over {} tokens, width {}, {} heads, one layer\n\n", options.shape.tokens, options.shape.width,
-             options.shape.heads);
+  fmt::print("Attention over {} tokens, width {}, {} heads, one layer\n\n", options.shape.tokens,
+             options.shape.width, options.shape.heads);
   const auto row = [](const std::string& name, double a, double b) {
     fmt::print("{:<28}{:>12}{:>16}{:>12}\n", name, readable(a), readable(b), fmt::format("{:.4g}x", a / b));
   };
   fmt::print("{:<28}{:>12}{:>16}{:>12}\n", "", "flat", options.hierarchy, "fewer");
   row("FLOPs, paper's convention", flat.paper_flops, hierarchy.paper_flops);
   row("multiply-adds, counted", flat.multiply_adds, hierarchy.multiply_adds);
-  row("scored pairs a head", static_cast<double>(flat.score_pairs), static_cast<double>(hierarchy.score_pairs));
+  row("scored pairs a head", static_cast<double>(flat.score_pairs),
+      static_cast<double>(hierarchy.score_pairs));
 }
 
 nlohmann::json to_json(const AttentionCost& cost) {
@@ -50,9 +51,9 @@ void run(const FlopsOptions& options) {
   const AttentionCost flat = flat_cost(options.shape);
   const AttentionCost hierarchy = hierarchical_cost(options.shape, Branching::parse(options.hierarchy));
   if (!options.json) return print_table(options, flat, hierarchy);
-  const nlohmann::json result = {{"tokens", options.shape.tokens},       {"width", options.shape.width},
-                                 {"heads", options.shape.heads},         {"hierarchy", options.hierarchy},
-                                 {"flat", to_json(flat)},                {"hierarchical", to_json(hierarchy)}};
+  const nlohmann::json result = {{"tokens", options.shape.tokens}, {"width", options.shape.width},
+                                 {"heads", options.shape.heads},   {"hierarchy", options.hierarchy},
+                                 {"flat", to_json(flat)},          {"hierarchical", to_json(hierarchy)}};
   fmt::print("{}\n", result.dump(2));
 }
 
@@ -62,7 +63,9 @@ void add_flops(CLI::App& app) {
   auto options = std::make_shared<FlopsOptions>();
   CLI::App* command = app.add_subcommand("flops", "Count the operations of flat and hierarchical attention");
   command->add_option("--tokens", options->shape.tokens, "Tokens (leaves) attended to")->required();
-  command->add_option("--hierarchy", options->hierarchy, "Window sizes from the bottom up, such as 2,4,8,16 or 16*")
+  command
+      ->add_option("--hierarchy", options->hierarchy,
+                   "Window sizes from the bottom up, such as 2,4,8,16 or 16*")
       ->capture_default_str();
   command->add_option("--width", options->shape.width, "Width of all heads together")->capture_default_str();
   command->add_option("--heads", options->shape.heads, "Attention heads")->capture_default_str();

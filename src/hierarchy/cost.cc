@@ -19,14 +19,22 @@ void check(const AttentionShape& shape) {
   require(shape.heads, "heads");
 }
 
-double paper_unit(const AttentionShape& shape) { return 4.0 * shape.width + shape.heads; }
+double paper_unit(const AttentionShape& shape) {
+  return 4.0 * shape.width + shape.heads;
+}
 
-// A pair of siblings costs a dot product and a weighted addition of vectors that are `width` long in all heads.
-double pair_multiply_adds(const AttentionShape& shape, double pairs) { return pairs * 2.0 * shape.width; }
+// A pair of siblings costs a dot product and a weighted addition of vectors that are `width` long in all
+// heads.
+double pair_multiply_adds(const AttentionShape& shape, double pairs) {
+  return pairs * 2.0 * shape.width;
+}
 
-double square(double x) { return x * x; }
+double square(double x) {
+  return x * x;
+}
 
-// Table 3 of the paper counts every window as full, one that is alone on its level as what it holds, and the root.
+// Table 3 of the paper counts every window as full, one that is alone on its level as what it holds, and the
+// root.
 double paper_pairs(int64_t tokens, const Branching& branching) {
   double pairs = 1;
   int64_t n = tokens;
@@ -63,7 +71,8 @@ AttentionCost hierarchical_cost(const AttentionShape& shape, const Branching& br
   }
   // Beside the pairs: means of q, k, v on the way up, and y + pi·w·a on the way down, once a node and entry.
   const auto edges = static_cast<double>(forest.num_nodes() - 1);
-  cost.multiply_adds = pair_multiply_adds(shape, static_cast<double>(cost.score_pairs)) + 4.0 * shape.width * edges;
+  cost.multiply_adds =
+      pair_multiply_adds(shape, static_cast<double>(cost.score_pairs)) + 4.0 * shape.width * edges;
   return cost;
 }
 

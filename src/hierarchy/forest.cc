@@ -9,7 +9,9 @@
 namespace ramify {
 namespace {
 
-[[noreturn]] void fail(const std::string& message) { throw std::invalid_argument("forest: " + message); }
+[[noreturn]] void fail(const std::string& message) {
+  throw std::invalid_argument("forest: " + message);
+}
 
 void check_tree_begin(const std::vector<int64_t>& tree_begin) {
   if (tree_begin.empty() || tree_begin[0] != 0) fail("tree_begin must start with 0");
@@ -26,8 +28,8 @@ void check_first_child(const std::vector<int64_t>& first_child, int64_t num_root
   if (first_child.empty()) fail("first_child must have num_nodes + 1 entries, it has 0");
   const auto num_nodes = static_cast<int64_t>(first_child.size()) - 1;
   if (first_child[0] != num_roots) {
-    fail("first_child starts at " + std::to_string(first_child[0]) + " but there are " + std::to_string(num_roots) +
-         " roots; nodes between them have two parents or none");
+    fail("first_child starts at " + std::to_string(first_child[0]) + " but there are " +
+         std::to_string(num_roots) + " roots; nodes between them have two parents or none");
   }
   for (int64_t n = 0; n < num_nodes; ++n) {
     if (first_child[n + 1] < first_child[n]) {
@@ -55,7 +57,8 @@ std::vector<int64_t> levels_of(const std::vector<int64_t>& first_child, int64_t 
 
 }  // namespace
 
-ForestWriter::ForestWriter(std::vector<int64_t> tree_begin, int64_t num_nodes) : next_child_(tree_begin.back()) {
+ForestWriter::ForestWriter(std::vector<int64_t> tree_begin, int64_t num_nodes)
+    : next_child_(tree_begin.back()) {
   arrays_.tree_begin = std::move(tree_begin);
   arrays_.first_child.reserve(num_nodes + 1);
 }
@@ -105,24 +108,46 @@ Forest Forest::from_arrays(std::vector<int64_t> first_child, std::vector<int64_t
   const int64_t num_roots = tree_begin.back();
   check_first_child(first_child, num_roots);
   if (level_begin != levels_of(first_child, num_roots)) {
-    fail("level_begin does not fit first_child; it must hold where each level of nodes begins, and their number");
+    fail(
+        "level_begin does not fit first_child; it must hold where each level of nodes begins, and their "
+        "number");
   }
   ForestWriter writer(std::move(tree_begin), static_cast<int64_t>(first_child.size()) - 1);
   for (size_t n = 0; n + 1 < first_child.size(); ++n) writer.add_node(first_child[n + 1] - first_child[n]);
   return std::move(writer).finish();
 }
 
-int64_t Forest::num_trees() const { return static_cast<int64_t>(arrays_->tree_begin.size()) - 1; }
-int64_t Forest::num_nodes() const { return static_cast<int64_t>(arrays_->first_leaf.size()); }
-int64_t Forest::num_leaves() const { return static_cast<int64_t>(arrays_->leaf_nodes.size()); }
-int64_t Forest::num_levels() const { return static_cast<int64_t>(arrays_->level_begin.size()) - 1; }
-int64_t Forest::depth() const { return num_levels() == 0 ? 0 : num_levels() - 1; }
+int64_t Forest::num_trees() const {
+  return static_cast<int64_t>(arrays_->tree_begin.size()) - 1;
+}
+int64_t Forest::num_nodes() const {
+  return static_cast<int64_t>(arrays_->first_leaf.size());
+}
+int64_t Forest::num_leaves() const {
+  return static_cast<int64_t>(arrays_->leaf_nodes.size());
+}
+int64_t Forest::num_levels() const {
+  return static_cast<int64_t>(arrays_->level_begin.size()) - 1;
+}
+int64_t Forest::depth() const {
+  return num_levels() == 0 ? 0 : num_levels() - 1;
+}
 
-std::span<const int64_t> Forest::first_child() const { return arrays_->first_child; }
-std::span<const int64_t> Forest::level_begin() const { return arrays_->level_begin; }
-std::span<const int64_t> Forest::tree_begin() const { return arrays_->tree_begin; }
-std::span<const int64_t> Forest::leaf_nodes() const { return arrays_->leaf_nodes; }
-std::span<const int64_t> Forest::first_leaf() const { return arrays_->first_leaf; }
+std::span<const int64_t> Forest::first_child() const {
+  return arrays_->first_child;
+}
+std::span<const int64_t> Forest::level_begin() const {
+  return arrays_->level_begin;
+}
+std::span<const int64_t> Forest::tree_begin() const {
+  return arrays_->tree_begin;
+}
+std::span<const int64_t> Forest::leaf_nodes() const {
+  return arrays_->leaf_nodes;
+}
+std::span<const int64_t> Forest::first_leaf() const {
+  return arrays_->first_leaf;
+}
 
 std::vector<int64_t> Forest::parents() const {
   std::vector<int64_t> parents(num_nodes(), -1);

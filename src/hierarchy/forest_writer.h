@@ -1,4 +1,5 @@
-// Writes a forest node by node in its own order (level by level from the roots), which is how every builder ends.
+// Writes a forest node by node in its own order (level by level from the roots), which is how every builder
+// ends.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,9 @@ namespace {
   throw std::invalid_argument(where + ": " + message);
 }
 
-int64_t ceil_divide(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+int64_t ceil_divide(int64_t a, int64_t b) {
+  return a / b + (a % b != 0);
+}
 
 // Splits `2,4,16*` at its commas, calls `add` on each part, and returns whether a star closed the last one.
 bool parse_sizes(std::string_view text, const std::function<void(std::string_view)>& add) {
@@ -45,7 +47,8 @@ int64_t parse_size(std::string_view part, std::string_view whole, const char* ex
 
 // The level sizes of one tree from the leaves up to the single root, under any notion of "one level up".
 template <class Size, class Coarser, class IsOne>
-std::vector<Size> level_sizes(Size leaves, int64_t num_sizes, bool repeat_last, Coarser coarser, IsOne is_one) {
+std::vector<Size> level_sizes(Size leaves, int64_t num_sizes, bool repeat_last, Coarser coarser,
+                              IsOne is_one) {
   std::vector<Size> levels = {leaves};
   for (int64_t l = 0; !is_one(levels.back()) && (l < num_sizes || repeat_last); ++l) {
     levels.push_back(coarser(levels.back(), std::min(l, num_sizes - 1)));
@@ -117,7 +120,9 @@ Forest windows(std::span<const int64_t> lengths, const Branching& branching) {
       int64_t below = height == 0 ? 0 : levels[height - 1];
       // The root over what remained takes all of it; its size has no entry in `sizes`.
       const bool rest = !branching.repeat_last && height > static_cast<int64_t>(sizes.size());
-      const int64_t group = height == 0 ? 0 : rest ? below : sizes[std::min<int64_t>(height, sizes.size()) - 1];
+      const int64_t group = height == 0 ? 0
+                            : rest      ? below
+                                        : sizes[std::min<int64_t>(height, sizes.size()) - 1];
       for (int64_t n = 0; n < levels[height]; ++n) {
         writer.add_node(std::min(group, below));
         below -= std::min(group, below);
@@ -196,7 +201,8 @@ GridForest grid_windows(std::span<const GridShape> grids, const GridBranching& b
   for (size_t g = 0; g < grids.size(); ++g) {
     const auto [rows, columns] = grids[g];
     if (rows < 0 || columns < 0) {
-      fail("grid_windows", "grid " + std::to_string(g) + " is " + std::to_string(rows) + "x" + std::to_string(columns));
+      fail("grid_windows",
+           "grid " + std::to_string(g) + " is " + std::to_string(rows) + "x" + std::to_string(columns));
     }
     if (columns > 0 && rows > (kMaxLeaves - num_leaves) / columns) {
       fail("grid_windows", "more than 2147483648 leaves in all");

@@ -11,8 +11,8 @@
 namespace ramify::composed_op {
 namespace {
 
-// Inside the kernel of an op autograd may be switched off for the thread (a compiled graph calls us below autograd).
-// This switches it on again for a while.
+// Inside the kernel of an op autograd may be switched off for the thread (a compiled graph calls us below
+// autograd). This switches it on again for a while.
 class AutogradScope {
  public:
   AutogradScope() : saved_(c10::impl::tls_local_dispatch_key_set()), grad_mode_(true) {

@@ -13,16 +13,15 @@ namespace ramify {
 namespace {
 
 Implementation choose(const Problem& problem, Implementation requested, const char* pass) {
-  const Implementation chosen =
-      requested == Implementation::automatic ? Implementation::composed : requested;
+  const Implementation chosen = requested == Implementation::automatic ? Implementation::composed : requested;
   static const bool log = [] {
     const char* topics = std::getenv("RAMIFY_LOG");
     return topics && std::string_view(topics).find("dispatch") != std::string_view::npos;
   }();
   if (log) {
-    std::cerr << "ramify: attention " << pass << ", " << problem.num_leaves() << " leaves, " << problem.num_heads()
-              << " heads, " << problem.q.scalar_type() << " on " << problem.q.device() << ": " << name_of(chosen)
-              << "\n";
+    std::cerr << "ramify: attention " << pass << ", " << problem.num_leaves() << " leaves, "
+              << problem.num_heads() << " heads, " << problem.q.scalar_type() << " on " << problem.q.device()
+              << ": " << name_of(chosen) << "\n";
   }
   return chosen;
 }
@@ -47,7 +46,7 @@ void complete(Problem& problem) {
 AttentionOutput run_forward(Problem problem, Implementation requested) {
   complete(problem);
   return choose(problem, requested, "forward") == Implementation::reference ? reference_op::forward(problem)
-                                                                             : composed_op::forward(problem);
+                                                                            : composed_op::forward(problem);
 }
 
 AttentionGradients run_backward(Problem problem, Implementation requested, const at::Tensor& grad_out,

@@ -5,8 +5,8 @@
 
 namespace ramify {
 
-// Runs the requested implementation, or the fastest that supports the problem. RAMIFY_LOG=dispatch in the environment
-// prints each choice to stderr.
+// Runs the requested implementation, or the fastest that supports the problem. RAMIFY_LOG=dispatch in the
+// environment prints each choice to stderr.
 AttentionOutput run_forward(Problem problem, Implementation requested);
 AttentionGradients run_backward(Problem problem, Implementation requested, const at::Tensor& grad_out,
                                 const at::Tensor& grad_energy);

@@ -15,7 +15,8 @@ at::Tensor own_records(std::vector<Record> records) {
   static_assert(sizeof(Record) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Record>);
   constexpr int64_t kFields = sizeof(Record) / sizeof(int64_t);
   auto owner = std::make_shared<std::vector<Record>>(std::move(records));
-  return at::from_blob(owner->data(), {static_cast<int64_t>(owner->size()), kFields}, [owner](void*) {}, at::kLong);
+  return at::from_blob(
+      owner->data(), {static_cast<int64_t>(owner->size()), kFields}, [owner](void*) {}, at::kLong);
 }
 
 template <class Record>
@@ -40,10 +41,13 @@ std::vector<int64_t> to_vector(const at::Tensor& tensor) {
 
 }  // namespace
 
-at::Tensor own_as_tensor(std::vector<int64_t> values) { return own_records(std::move(values)).flatten(); }
+at::Tensor own_as_tensor(std::vector<int64_t> values) {
+  return own_records(std::move(values)).flatten();
+}
 
 std::vector<at::Tensor> to_tensors(Plan plan, at::Device device) {
-  std::vector<int64_t> schedule = {static_cast<int64_t>(plan.levels.size()), static_cast<int64_t>(plan.batches.size())};
+  std::vector<int64_t> schedule = {static_cast<int64_t>(plan.levels.size()),
+                                   static_cast<int64_t>(plan.batches.size())};
   append_records(schedule, plan.levels);
   append_records(schedule, plan.batches);
   return {own_as_tensor(std::move(schedule)), own_records(std::move(plan.families)).to(device),

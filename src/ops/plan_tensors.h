@@ -12,8 +12,8 @@ namespace ramify {
 // A vector's memory as a tensor that owns it; nothing is copied.
 at::Tensor own_as_tensor(std::vector<int64_t> values);
 
-// Four tensors: [0] levels and batches, on the CPU, since the host walks them; [1] families, [2] leaves and [3] nodes
-// as one row an entry, on the device, since only kernels look at them.
+// Four tensors: [0] levels and batches, on the CPU, since the host walks them; [1] families, [2] leaves and
+// [3] nodes as one row an entry, on the device, since only kernels look at them.
 std::vector<at::Tensor> to_tensors(Plan plan, at::Device device);
 
 // Columns of the three tables: the fields of FamilyRow, LeafRow and NodeRow.

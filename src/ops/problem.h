@@ -16,9 +16,9 @@ struct AttentionGradients {
 };
 
 struct Problem {
-  at::Tensor q, k, v;  // [T, H, d], [T, Hkv, d], [T, Hkv, dv]
-  std::vector<at::Tensor> forest;  // first_child, level_begin, tree_begin: int64 on the CPU
-  std::vector<at::Tensor> plan;    // plan_tensors.h; empty: to be made from `forest`
+  at::Tensor q, k, v;                    // [T, H, d], [T, Hkv, d], [T, Hkv, dv]
+  std::vector<at::Tensor> forest;        // first_child, level_begin, tree_begin: int64 on the CPU
+  std::vector<at::Tensor> plan;          // plan_tensors.h; empty: to be made from `forest`
   at::Tensor positions, position_index;  // both or none
   at::Tensor alpha;                      // [1] or [levels]; undefined: softmax
   double scale = 1;

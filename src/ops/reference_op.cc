@@ -3,8 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
-#include "ops/implementations.h"
 #include "kernels/reference/attention.h"
+#include "ops/implementations.h"
 #include "ops/plan_tensors.h"
 
 namespace ramify::reference_op {
@@ -25,7 +25,8 @@ struct HostProblem {
     q = p.q.detach().to(host).contiguous();
     k = p.k.detach().to(host).contiguous();
     v = p.v.detach().to(host).contiguous();
-    positions = p.positions.defined() ? p.positions.detach().to(host).contiguous() : at::empty({0, 0, 0}, host);
+    positions =
+        p.positions.defined() ? p.positions.detach().to(host).contiguous() : at::empty({0, 0, 0}, host);
     position_index = p.positions.defined() ? p.position_index.cpu().contiguous() : at::empty({0}, at::kLong);
     alpha = p.alpha.defined() ? p.alpha.detach().to(host).contiguous() : at::ones({1}, host);
     params.forest = forest_from(p.forest);
@@ -40,7 +41,8 @@ struct HostProblem {
   }
 };
 
-at::Tensor tensor_from(const std::vector<double>& values, at::IntArrayRef shape, const at::TensorOptions& options) {
+at::Tensor tensor_from(const std::vector<double>& values, at::IntArrayRef shape,
+                       const at::TensorOptions& options) {
   at::Tensor tensor = at::empty(shape, at::kDouble);
   std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<double>());
   return tensor.to(options);

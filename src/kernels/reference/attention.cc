@@ -31,8 +31,8 @@ struct Inputs {
   std::vector<Real> q, k, v, positions, alpha;
 };
 
-// One head, in the notation of MATH sections 1 to 7. Nodes are numbered parents first, so a loop that runs down the
-// numbers is bottom-up and one that runs up is top-down; nothing recurses.
+// One head, in the notation of docs/algorithm.md, sections 1 to 7. Nodes are numbered parents first, so a
+// loop that runs down the numbers is bottom-up and one that runs up is top-down; nothing recurses.
 template <class Real>
 class Head {
  public:
@@ -85,7 +85,8 @@ class Head {
     return inputs_.alpha.size() == 1 ? inputs_.alpha[0] : inputs_.alpha[depth_[child] - 1];
   }
 
-  // Siblings that a node may look at, as a range of the family's nodes; the node itself is left out by the caller.
+  // Siblings that a node may look at, as a range of the family's nodes; the node itself is left out by the
+  // caller.
   int64_t visible_end(int64_t node) const {
     return params_.causal == Causal::none ? children_end(parent_[node]) : node;
   }
@@ -111,8 +112,8 @@ class Head {
     }
   }
 
-  // What a node does with its attention: `stay` is the mass m kept for what is below it, `spread` the sum w·a over
-  // its siblings, `energy` t. No energy: there is nothing to attend to, and both are zero.
+  // What a node does with its attention: `stay` is the mass m kept for what is below it, `spread` the sum w·a
+  // over its siblings, `energy` t. No energy: there is nothing to attend to, and both are zero.
   struct Step {
     Real stay = 0;
     Vector<Real> spread;
@@ -214,8 +215,8 @@ class Head {
     return weights.energy;
   }
 
-  // Section 5, leaf by leaf. Per node: how many of its leaves have come, the sum of their queries, and the sum of
-  // |C| t(C) over its complete children.
+  // Section 5, leaf by leaf. Per node: how many of its leaves have come, the sum of their queries, and the
+  // sum of |C| t(C) over its complete children.
   void prefix() {
     const int64_t num_nodes = forest_.num_nodes();
     std::vector<double> count(num_nodes, 0);
@@ -224,7 +225,8 @@ class Head {
     for (int64_t i = 0; i < forest_.num_leaves(); ++i) {
       const int64_t leaf_node = forest_.leaf_nodes()[i];
       Real e = self_score(leaf_node);
-      Vector<Real> gathered = v_[leaf_node];  // what the part below the present node sees, were all mass its own
+      Vector<Real> gathered =
+          v_[leaf_node];  // what the part below the present node sees, were all mass its own
       int64_t a = leaf_node;
       for (;; a = parent_[a]) {
         count[a] += 1;
@@ -266,7 +268,9 @@ class Head {
   std::vector<std::optional<Real>> energy_;  // by tree
 };
 
-std::vector<double> copy(std::span<const double> values) { return {values.begin(), values.end()}; }
+std::vector<double> copy(std::span<const double> values) {
+  return {values.begin(), values.end()};
+}
 
 }  // namespace
 
@@ -309,8 +313,8 @@ AttentionGradients attention_backward(const AttentionParams& params, std::span<c
       for (const double value : values) variables.emplace_back(tape, value);
       return variables;
     };
-    const Inputs<Variable> inputs = {record(params.q), record(params.k), record(params.v), record(params.positions),
-                                     record(params.alpha)};
+    const Inputs<Variable> inputs = {record(params.q), record(params.k), record(params.v),
+                                     record(params.positions), record(params.alpha)};
     Head<Variable> head(params, inputs, h);
     head.run();
 

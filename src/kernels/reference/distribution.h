@@ -1,4 +1,5 @@
-// Weights over a handful of entries, and their energy: softmax with its log-sum-exp, or alpha-entmax (MATH section 7).
+// Weights over a handful of entries, and their energy: softmax with its log-sum-exp, or alpha-entmax
+// (docs/algorithm.md, section 7).
 #pragma once
 
 #include <algorithm>
@@ -62,8 +63,8 @@ Distribution<Real> entmax(const std::vector<Real>& entries, const Real& alpha) {
   const double found = entmax_threshold(entries, value_of(alpha));
   const auto supported = [&](const Real& z) { return value_of(gain) * value_of(z) > found; };
 
-  // The found threshold is a number; one Newton step from it is a function of the entries and of alpha, with the
-  // derivatives that the implicit function theorem gives.
+  // The found threshold is a number; one Newton step from it is a function of the entries and of alpha, with
+  // the derivatives that the implicit function theorem gives.
   Real sum = 0;
   double slope = 0;
   for (const Real& z : entries) {

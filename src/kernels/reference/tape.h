@@ -1,7 +1,7 @@
 // Reverse-mode differentiation of scalar code: a Variable is a double that remembers how it was computed.
 //
-// The definition of attention is written once, over a scalar type. With double it gives values; with Variable the
-// same lines give exact gradients. Every operation costs one entry of the tape: for small inputs only.
+// The definition of attention is written once, over a scalar type. With double it gives values; with Variable
+// the same lines give exact gradients. Every operation costs one entry of the tape: for small inputs only.
 #pragma once
 
 #include <cmath>
@@ -48,8 +48,12 @@ class Variable {
   double value() const { return value_; }
   int64_t id() const { return id_; }  // entry of the tape, -1 for a constant
 
-  friend Variable operator+(const Variable& a, const Variable& b) { return {a, b, a.value_ + b.value_, 1, 1}; }
-  friend Variable operator-(const Variable& a, const Variable& b) { return {a, b, a.value_ - b.value_, 1, -1}; }
+  friend Variable operator+(const Variable& a, const Variable& b) {
+    return {a, b, a.value_ + b.value_, 1, 1};
+  }
+  friend Variable operator-(const Variable& a, const Variable& b) {
+    return {a, b, a.value_ - b.value_, 1, -1};
+  }
   friend Variable operator*(const Variable& a, const Variable& b) {
     return {a, b, a.value_ * b.value_, b.value_, a.value_};
   }
@@ -80,7 +84,11 @@ class Variable {
   int64_t id_ = -1;
 };
 
-inline double value_of(double x) { return x; }
-inline double value_of(const Variable& x) { return x.value(); }
+inline double value_of(double x) {
+  return x;
+}
+inline double value_of(const Variable& x) {
+  return x.value();
+}
 
 }  // namespace ramify::reference

@@ -1,4 +1,4 @@
-// Tied queries (MATH section 2): the paper's two passes, one level of all trees at a time.
+// Tied queries (docs/algorithm.md, section 2): the paper's two passes, one level of all trees at a time.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -22,18 +22,19 @@ struct Upward {
 Upward upward(const Setup& setup) {
   Upward result;
   result.steps.resize(setup.levels.size());
+  const std::vector<at::Tensor> leaf_e = leaves_by_level(setup.self_score, setup.plan);
   std::vector<at::Tensor> q_parts, k_parts, v_parts, e_parts;
   for (size_t l = setup.levels.size(); l-- > 0;) {
     const Level& level = setup.levels[l];
-    const at::Tensor q = level.rows(setup.q, std::exchange(q_parts, {}));
-    const at::Tensor k = level.rows(setup.k, std::exchange(k_parts, {}));
-    const at::Tensor v = level.rows(setup.v, std::exchange(v_parts, {}));
-    const at::Tensor e = level.rows(setup.self_score, std::exchange(e_parts, {}));
+    const at::Tensor q = level.rows(setup.q[l], std::exchange(q_parts, {}));
+    const at::Tensor k = level.rows(setup.k[l], std::exchange(k_parts, {}));
+    const at::Tensor v = level.rows(setup.v[l], std::exchange(v_parts, {}));
+    const at::Tensor e = level.rows(leaf_e[l], std::exchange(e_parts, {}));
     if (l == 0) result.root_energy = e;
     for (const BatchRows& batch : level.batches()) {
       const at::Tensor children_q = batch.take_children(q);
       const FamilyAttentionInput input =
-          family_input(setup, level, batch, children_q, batch.child_numbers(), k, v);
+          family_input(setup, l, batch, children_q, batch.child_numbers(), k, v);
       const FamilyStep step = family_step(setup, batch, input, batch.take_children(e));
       const at::Tensor sizes = batch.sizes(q.scalar_type());
       q_parts.push_back(weighted_mean(children_q, sizes));
@@ -46,10 +47,11 @@ Upward upward(const Setup& setup) {
   return result;
 }
 
-// Top-down: what each node has gathered from the siblings of its ancestors and its own (y), and the mass that is
-// left for what lies below it (pi).
+// Top-down: what each node has gathered from the siblings of its ancestors and its own (y), and the mass that
+// is left for what lies below it (pi).
 at::Tensor downward(const Setup& setup, const std::vector<std::vector<FamilyStep>>& steps) {
-  const int64_t heads = setup.q.size(0);
+  const int64_t heads = setup.leaf_q.size(0), value_dim = setup.self_value.size(2);
+  const std::vector<at::Tensor> self_value = leaves_by_level(setup.self_value, setup.plan);
   RowOrder leaf_order(setup.num_leaves());
   std::vector<at::Tensor> leaf_parts;
   at::Tensor y, pi;
@@ -57,8 +59,8 @@ at::Tensor downward(const Setup& setup, const std::vector<std::vector<FamilyStep
     const Level& level = setup.levels[l];
     const int64_t num_nodes = level.shape().num_nodes;
     if (l == 0) {
-      y = at::zeros({heads, num_nodes, setup.v.size(2)}, setup.v.options());
-      pi = at::ones({heads, num_nodes}, setup.v.options());
+      y = at::zeros({heads, num_nodes, value_dim}, setup.leaf_q.options());
+      pi = at::ones({heads, num_nodes}, setup.leaf_q.options());
     } else {
       RowOrder order(num_nodes);
       std::vector<at::Tensor> y_parts, pi_parts;
@@ -75,11 +77,11 @@ at::Tensor downward(const Setup& setup, const std::vector<std::vector<FamilyStep
       pi = order.restore(std::move(pi_parts));
     }
     if (level.shape().num_leaves == 0) continue;
-    const at::Tensor own = level.take_leaves(pi).unsqueeze(2) * level.take_from_leaves(setup.self_value);
+    const at::Tensor own = level.take_leaves(pi).unsqueeze(2) * self_value[l];
     leaf_parts.push_back(level.take_leaves(y) + own);
     leaf_order.add(level.leaves(setup.num_leaves()));
   }
-  if (leaf_parts.empty()) return at::zeros_like(setup.v);
+  if (leaf_parts.empty()) return at::zeros_like(setup.self_value);
   return leaf_order.restore(std::move(leaf_parts));
 }
 
@@ -87,8 +89,9 @@ at::Tensor downward(const Setup& setup, const std::vector<std::vector<FamilyStep
 
 HeadsFirstOutput block_attention(const Setup& setup) {
   const Upward up = upward(setup);
-  return {downward(setup, up.steps),
-          up.root_energy.defined() ? up.root_energy : at::empty({setup.q.size(0), 0}, setup.q.options())};
+  return {downward(setup, up.steps), up.root_energy.defined()
+                                         ? up.root_energy
+                                         : at::empty({setup.leaf_q.size(0), 0}, setup.leaf_q.options())};
 }
 
 }  // namespace ramify::composed

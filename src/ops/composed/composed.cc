@@ -34,7 +34,8 @@ at::Tensor heads_first(const at::Tensor& tensor, int64_t heads, at::ScalarType d
 // Position vectors [H, n, dp] of the given nodes; the zero vector where the index is -1.
 at::Tensor positions_of(const Problem& p, const at::Tensor& nodes, at::ScalarType dtype) {
   const at::Tensor index = p.position_index.index_select(0, nodes);
-  const at::Tensor table = at::constant_pad_nd(p.positions, {0, 0, 0, 0, 0, 1});  // -1 means the row behind the last
+  const at::Tensor table =
+      at::constant_pad_nd(p.positions, {0, 0, 0, 0, 0, 1});  // -1 means the row behind the last
   const at::Tensor rows = index.masked_fill(index < 0, p.positions.size(0));
   return heads_first(table.index_select(0, rows), p.num_heads(), dtype);
 }
@@ -47,23 +48,29 @@ at::Tensor leaf_nodes(const PlanView& plan) {
 
 Setup make_setup(const Problem& p, const PlanView& plan, const InnerAttention& inner) {
   const at::ScalarType dtype = compute_dtype(p.q.scalar_type());
-  Setup setup(make_levels(plan), inner);
-  setup.q = heads_first(p.q, p.num_heads(), dtype);
-  setup.k = heads_first(p.k, p.num_heads(), dtype);
-  setup.v = heads_first(p.v, p.num_heads(), dtype);
+  Setup setup(plan, make_levels(plan), inner);
+  const at::Tensor q = heads_first(p.q, p.num_heads(), dtype);
+  const at::Tensor k = heads_first(p.k, p.num_heads(), dtype);
+  const at::Tensor v = heads_first(p.v, p.num_heads(), dtype);
+  setup.leaf_q = q;
+  setup.q = leaves_by_level(q, plan);
+  setup.k = leaves_by_level(k, plan);
+  setup.v = leaves_by_level(v, plan);
   setup.scale = p.scale;
   setup.mask = p.causal == Causal::none ? SiblingMask::others : SiblingMask::left;
-  if (p.alpha.defined()) setup.alpha = p.alpha.to(setup.q.options());
-  if (p.positions.defined()) setup.node_positions = positions_of(p, plan.nodes.select(1, kNodePositionNode), dtype);
+  if (p.alpha.defined()) setup.alpha = p.alpha.to(q.options());
+  if (p.positions.defined()) {
+    setup.positions = nodes_by_level(positions_of(p, plan.nodes.select(1, kNodePositionNode), dtype), plan);
+  }
   if (p.include_self) {
-    setup.self_score = (setup.q * setup.k).sum(-1) * p.scale;
+    setup.self_score = (q * k).sum(-1) * p.scale;
     if (p.positions.defined()) {
       setup.self_score = setup.self_score + positions_of(p, leaf_nodes(plan), dtype).square().sum(-1);
     }
-    setup.self_value = setup.v;
+    setup.self_value = v;
   } else {
-    setup.self_score = at::full({p.num_heads(), p.num_leaves()}, -INFINITY, setup.q.options());
-    setup.self_value = at::zeros_like(setup.v);
+    setup.self_score = at::full({p.num_heads(), p.num_leaves()}, -INFINITY, q.options());
+    setup.self_value = at::zeros_like(v);
   }
   return setup;
 }
@@ -75,8 +82,8 @@ at::Tensor root_energies(const Problem& p, const PlanView& plan, const at::Tenso
   const at::Tensor sizes = roots.select(1, kNodeSize);
   if (p.tie == Tie::block) return leaf_energy.index_select(1, roots.select(1, kNodeFirstLeaf) + sizes - 1);
   const at::Tensor root_of_leaf = at::repeat_interleave(sizes, std::optional<int64_t>(p.num_leaves()));
-  const at::Tensor sums =
-      at::zeros({p.num_heads(), sizes.size(0)}, leaf_energy.options()).index_add(1, root_of_leaf, leaf_energy);
+  const at::Tensor sums = at::zeros({p.num_heads(), sizes.size(0)}, leaf_energy.options())
+                              .index_add(1, root_of_leaf, leaf_energy);
   return sums / sizes;
 }
 
@@ -87,7 +94,8 @@ at::Tensor tree_energies(const Problem& p, const at::Tensor& root_energy) {
   if (root_energy.size(1) == num_trees) return root_energy.t().contiguous();
   const at::Tensor has_root = begin.narrow(0, 1, num_trees) > begin.narrow(0, 0, num_trees);
   const at::Tensor trees = has_root.nonzero().squeeze(1).to(root_energy.device());
-  return at::full({num_trees, p.num_heads()}, -INFINITY, root_energy.options()).index_copy(0, trees, root_energy.t());
+  return at::full({num_trees, p.num_heads()}, -INFINITY, root_energy.options())
+      .index_copy(0, trees, root_energy.t());
 }
 
 bool is_sparse(const at::Tensor& alpha) {

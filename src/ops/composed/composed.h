@@ -13,27 +13,30 @@
 #include <utility>
 #include <vector>
 
-#include "ops/problem.h"
 #include "ops/composed/rows.h"
+#include "ops/problem.h"
 
 namespace ramify::composed {
 
 // A problem with heads first, so that a family is a matrix: rows [H, n, ...].
 struct Setup {
-  Setup(std::vector<Level> all_levels, const InnerAttention& inner_attention)
-      : levels(std::move(all_levels)), inner(inner_attention) {}
+  Setup(const PlanView& plan_view, std::vector<Level> all_levels, const InnerAttention& inner_attention)
+      : plan(plan_view), levels(std::move(all_levels)), inner(inner_attention) {}
 
-  std::vector<Level> levels;  // from the roots
+  const PlanView& plan;
+  std::vector<Level> levels;  // from the roots; so are the vectors below
   const InnerAttention& inner;
-  at::Tensor q, k, v;           // [H, T, d], [H, T, d], [H, T, dv]: grouped keys repeated
-  at::Tensor node_positions;    // [H, nodes, dp] towards siblings; undefined without positions
-  at::Tensor alpha;             // [1] or [levels]; undefined: softmax
-  at::Tensor self_score;        // [H, T]: -inf without include_self
-  at::Tensor self_value;        // [H, T, dv]: v, or 0 without include_self
+  std::vector<at::Tensor> q, k, v;  // the leaves of each level; grouped keys repeated
+  std::vector<at::Tensor>
+      positions;          // [H, n, dp] of each level's nodes towards siblings; empty without positions
+  at::Tensor leaf_q;      // [H, T, d]: of all leaves in order
+  at::Tensor self_score;  // [H, T]: -inf without include_self
+  at::Tensor self_value;  // [H, T, dv]: v, or 0 without include_self
+  at::Tensor alpha;       // [1] or [levels]; undefined: softmax
   SiblingMask mask = SiblingMask::others;
   double scale = 1;
 
-  int64_t num_leaves() const { return q.size(1); }
+  int64_t num_leaves() const { return leaf_q.size(1); }
 };
 
 // Both as [H, ...]: out [H, T, dv]; energy [H, roots], or [H, T] where every leaf has its own.
@@ -52,12 +55,12 @@ HeadsFirstOutput leaf_attention(const Setup& setup, LeafQuery query);
 HeadsFirstOutput untied_sparse_attention(const Setup& setup);
 
 // Children and queries of one batch, ready for attention; `queries` [H, F, Q, d].
-FamilyAttentionInput family_input(const Setup& setup, const Level& level, const BatchRows& batch,
+FamilyAttentionInput family_input(const Setup& setup, size_t level, const BatchRows& batch,
                                   const at::Tensor& queries, const at::Tensor& own, const at::Tensor& level_k,
                                   const at::Tensor& level_v);
 
-// What each query does with its attention (MATH section 2 and 7): the mass m it keeps for what is below it, the sum
-// w·a that it spreads over siblings, and t.
+// What each query does with its attention (docs/algorithm.md, section 2 and 7): the mass m it keeps for what
+// is below it, the sum w·a that it spreads over siblings, and t.
 struct FamilyStep {
   at::Tensor stay;    // [H, F, Q]
   at::Tensor spread;  // [H, F, Q, dv]

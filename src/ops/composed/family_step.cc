@@ -26,7 +26,7 @@ FamilyStep sparse_step(const FamilyAttentionInput& input, const at::Tensor& e, c
 
 }  // namespace
 
-FamilyAttentionInput family_input(const Setup& setup, const Level& level, const BatchRows& batch,
+FamilyAttentionInput family_input(const Setup& setup, size_t level, const BatchRows& batch,
                                   const at::Tensor& queries, const at::Tensor& own, const at::Tensor& level_k,
                                   const at::Tensor& level_v) {
   FamilyAttentionInput input;
@@ -37,9 +37,8 @@ FamilyAttentionInput family_input(const Setup& setup, const Level& level, const 
   input.own = own;
   input.mask = setup.mask;
   input.scale = setup.scale;
-  if (setup.node_positions.defined()) {
-    const PlanLevel& rows = level.shape();
-    input.key_positions = batch.take_children(setup.node_positions.narrow(1, rows.node_begin, rows.num_nodes));
+  if (!setup.positions.empty()) {
+    input.key_positions = batch.take_children(setup.positions[level]);
     input.query_positions = pick_children(input.key_positions, own);
   }
   return input;
@@ -48,8 +47,8 @@ FamilyAttentionInput family_input(const Setup& setup, const Level& level, const 
 FamilyStep family_step(const Setup& setup, const BatchRows& batch, const FamilyAttentionInput& input,
                        const at::Tensor& e) {
   if (!setup.alpha.defined()) return softmax_step(setup.inner, input, e);
-  const at::Tensor alpha =
-      setup.alpha.numel() == 1 ? setup.alpha.expand({batch.families()}) : setup.alpha.index_select(0, batch.family_depth());
+  const at::Tensor alpha = setup.alpha.numel() == 1 ? setup.alpha.expand({batch.families()})
+                                                    : setup.alpha.index_select(0, batch.family_depth());
   const at::Tensor soft = alpha.detach() < kSoftmaxAlpha;
   if (soft.all().item<bool>()) return softmax_step(setup.inner, input, e);
   const at::Tensor above_one = alpha.masked_fill(soft, 2).view({-1, 1, 1});

@@ -1,6 +1,7 @@
 // Exact and random-feature attention inside families.
 #include "ramify/inner_attention.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -9,7 +10,6 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <cmath>
 #include <stdexcept>
@@ -55,16 +55,19 @@ FamilyAttentionOutput ExactAttention::operator()(const FamilyAttentionInput& inp
           (divisor.log() + shift.squeeze(-1)).masked_fill(nothing, -INFINITY)};
 }
 
-FavorAttention::FavorAttention(int64_t num_features, uint64_t seed) : num_features_(num_features), seed_(seed) {
+FavorAttention::FavorAttention(int64_t num_features, uint64_t seed)
+    : num_features_(num_features), seed_(seed) {
   if (num_features < 1) {
-    throw std::invalid_argument("FavorAttention: " + std::to_string(num_features) + " features; expected at least 1");
+    throw std::invalid_argument("FavorAttention: " + std::to_string(num_features) +
+                                " features; expected at least 1");
   }
 }
 
 namespace {
 
 // Directions [features, dim], orthogonal in groups of `dim`, with the lengths of Gaussian vectors.
-at::Tensor random_directions(int64_t num_features, int64_t dim, uint64_t seed, const at::TensorOptions& options) {
+at::Tensor random_directions(int64_t num_features, int64_t dim, uint64_t seed,
+                             const at::TensorOptions& options) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   std::vector<at::Tensor> groups;
   for (int64_t have = 0; have < num_features; have += dim) {
@@ -90,9 +93,9 @@ FamilyAttentionOutput FavorAttention::operator()(const FamilyAttentionInput& inp
   const at::Tensor directions = random_directions(num_features_, q.size(-1), seed_, q.options());
 
   const at::Tensor log_q = log_features(q, directions), log_k = log_features(k, directions);
-  const at::Tensor shift_q = log_q.detach().amax(-1, /*keepdim=*/true);           // [H, F, Q, 1]
-  const at::Tensor shift_k = log_k.detach().amax({-1, -2}, /*keepdim=*/true);     // [H, F, 1, 1]
-  const at::Tensor features_q = (log_q - shift_q).exp();                           // [H, F, Q, m]
+  const at::Tensor shift_q = log_q.detach().amax(-1, /*keepdim=*/true);                  // [H, F, Q, 1]
+  const at::Tensor shift_k = log_k.detach().amax({-1, -2}, /*keepdim=*/true);            // [H, F, 1, 1]
+  const at::Tensor features_q = (log_q - shift_q).exp();                                 // [H, F, Q, m]
   const at::Tensor features_k = (log_k - shift_k + input.log_size.unsqueeze(-1)).exp();  // [H, F, B, m]
 
   // The last column of the values is 1, so that numerator and normaliser are one product.
@@ -100,17 +103,20 @@ FamilyAttentionOutput FavorAttention::operator()(const FamilyAttentionInput& inp
   at::Tensor sums;  // [H, F, Q, dv + 1]
   if (input.mask == SiblingMask::others) {
     const at::Tensor all = at::matmul(features_q, at::matmul(features_k.transpose(-1, -2), values));
-    const at::Tensor own_weight = (features_q * composed::pick_children(features_k, input.own)).sum(-1, /*keepdim=*/true);
+    const at::Tensor own_weight =
+        (features_q * composed::pick_children(features_k, input.own)).sum(-1, /*keepdim=*/true);
     sums = all - own_weight * composed::pick_children(values, input.own);
   } else {
-    const at::Tensor before = composed::sums_before(features_k.unsqueeze(-1) * values.unsqueeze(-2));  // [H, F, B, m, dv + 1]
+    const at::Tensor before =
+        composed::sums_before(features_k.unsqueeze(-1) * values.unsqueeze(-2));  // [H, F, B, m, dv + 1]
     sums = at::matmul(features_q.unsqueeze(-2), composed::pick_children(before, input.own)).squeeze(-2);
   }
   const int64_t value_dim = input.v.size(-1);
   const at::Tensor sum = sums.select(-1, value_dim);
   const at::Tensor nothing = sum <= 0;
   const at::Tensor divisor = sum.masked_fill(nothing, 1);
-  const at::Tensor log_sum = divisor.log() + shift_q.squeeze(-1) + shift_k.squeeze(-1) - std::log(num_features_);
+  const at::Tensor log_sum =
+      divisor.log() + shift_q.squeeze(-1) + shift_k.squeeze(-1) - std::log(num_features_);
   return {(sums.narrow(-1, 0, value_dim) / divisor.unsqueeze(-1)).masked_fill(nothing.unsqueeze(-1), 0),
           log_sum.masked_fill(nothing, -INFINITY)};
 }

@@ -1,7 +1,8 @@
-// Every leaf has its own query at every level: untied attention (MATH section 6) and causal=prefix (section 5).
+// Every leaf has its own query at every level: untied attention (docs/algorithm.md, section 6) and
+// causal=prefix (section 5).
 //
-// Both climb from the leaves: at each level a leaf looks at the siblings of its ancestor there, and what it has
-// gathered below counts as one more entry of the same softmax. So one pass is enough.
+// Both climb from the leaves: at each level a leaf looks at the siblings of its ancestor there, and what it
+// has gathered below counts as one more entry of the same softmax. So one pass is enough.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
@@ -26,10 +27,11 @@ struct ClimbParts {
   std::vector<at::Tensor> gathered, e, query_sum, count;
 };
 
-// causal=prefix: from the leaf's ancestor on this level to the ancestor's parent. Complete children to the left join
-// the sums; their t is the one at their last leaf.
-void widen_prefix(const BatchRows& batch, const at::Tensor& own, const at::Tensor& child_q_sums, const at::Tensor& t,
-                  const at::Tensor& query_sum, const at::Tensor& count, ClimbParts& parts) {
+// causal=prefix: from the leaf's ancestor on this level to the ancestor's parent. Complete children to the
+// left join the sums; their t is the one at their last leaf.
+void widen_prefix(const BatchRows& batch, const at::Tensor& own, const at::Tensor& child_q_sums,
+                  const at::Tensor& t, const at::Tensor& query_sum, const at::Tensor& count,
+                  ClimbParts& parts) {
   const at::Tensor sizes = batch.sizes(t.scalar_type()).unsqueeze(0);
   const at::Tensor wider_count = count + pick_children(sums_before(sizes), own);
   const at::Tensor complete = sizes * pick_children(t, batch.last_leaf());
@@ -44,15 +46,15 @@ HeadsFirstOutput leaf_attention(const Setup& setup, LeafQuery query) {
   const bool prefix = query == LeafQuery::prefix_mean;
   Climb climb = {setup.self_value, setup.self_score, {}, {}};
   if (prefix) {
-    climb.query_sum = setup.q;
-    climb.count = at::ones({1, setup.num_leaves()}, setup.q.options());
+    climb.query_sum = setup.leaf_q;
+    climb.count = at::ones({1, setup.num_leaves()}, setup.leaf_q.options());
   }
   std::vector<at::Tensor> k_parts, v_parts, q_parts;
   for (size_t l = setup.levels.size(); l-- > 1;) {
     const Level& level = setup.levels[l];
-    const at::Tensor k = level.rows(setup.k, std::exchange(k_parts, {}));
-    const at::Tensor v = level.rows(setup.v, std::exchange(v_parts, {}));
-    const at::Tensor q_sums = prefix ? level.rows(setup.q, std::exchange(q_parts, {})) : at::Tensor();
+    const at::Tensor k = level.rows(setup.k[l], std::exchange(k_parts, {}));
+    const at::Tensor v = level.rows(setup.v[l], std::exchange(v_parts, {}));
+    const at::Tensor q_sums = prefix ? level.rows(setup.q[l], std::exchange(q_parts, {})) : at::Tensor();
 
     RowOrder order(setup.num_leaves());
     ClimbParts parts;
@@ -60,8 +62,8 @@ HeadsFirstOutput leaf_attention(const Setup& setup, LeafQuery query) {
       const at::Tensor own = batch.child_of_leaf();
       const at::Tensor query_sum = prefix ? batch.take_queries(climb.query_sum) : at::Tensor();
       const at::Tensor count = prefix ? batch.take_queries(climb.count) : at::Tensor();
-      const at::Tensor queries = prefix ? query_sum / count.unsqueeze(-1) : batch.take_queries(setup.q);
-      const FamilyAttentionInput input = family_input(setup, level, batch, queries, own, k, v);
+      const at::Tensor queries = prefix ? query_sum / count.unsqueeze(-1) : batch.take_queries(setup.leaf_q);
+      const FamilyAttentionInput input = family_input(setup, l, batch, queries, own, k, v);
       const FamilyStep step = family_step(setup, batch, input, batch.take_queries(climb.e));
 
       const at::Tensor gathered = step.stay.unsqueeze(-1) * batch.take_queries(climb.gathered) + step.spread;

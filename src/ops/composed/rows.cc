@@ -35,7 +35,8 @@ at::Tensor RowOrder::restore(std::vector<at::Tensor> parts, const at::Tensor& ba
   return at::cat(parts, 1).index_select(1, source_);
 }
 
-at::Tensor RowOrder::restore_consecutive(const std::vector<at::Tensor>& parts, const at::Tensor& background) const {
+at::Tensor RowOrder::restore_consecutive(const std::vector<at::Tensor>& parts,
+                                         const at::Tensor& background) const {
   std::vector<size_t> order(parts.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
@@ -60,7 +61,8 @@ at::Tensor RowOrder::source_of_rows(bool with_background, at::Device device) con
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   int64_t total = 0;
   for (const Destination& d : destinations_) total += d.count;
-  at::Tensor source = with_background ? at::arange(total, total + rows_ + 1, options) : at::empty({rows_ + 1}, options);
+  at::Tensor source =
+      with_background ? at::arange(total, total + rows_ + 1, options) : at::empty({rows_ + 1}, options);
   int64_t begin = 0;
   for (const Destination& d : destinations_) {
     const at::Tensor stands = at::arange(begin, begin + d.count, options);
@@ -82,7 +84,9 @@ BatchRows::BatchRows(const PlanView& plan, const PlanLevel& level, const FamilyB
   if (batch.query_begin < 0) query_places_ = places(kFamilyFirstQuery, kFamilyNumQueries, batch.queries);
 }
 
-at::Tensor BatchRows::family_field(int64_t field) const { return family_rows_.select(1, field).unsqueeze(1); }
+at::Tensor BatchRows::family_field(int64_t field) const {
+  return family_rows_.select(1, field).unsqueeze(1);
+}
 
 // Padding repeats the last row of its own family, so whatever it holds (a NaN, say) stays within one tree.
 at::Tensor BatchRows::places(int64_t first_field, int64_t count_field, int64_t width) const {
@@ -101,7 +105,8 @@ at::Tensor BatchRows::take_children(const at::Tensor& level_rows) const {
 
 at::Tensor BatchRows::take_queries(const at::Tensor& query_rows) const {
   const int64_t count = batch_.families * batch_.queries;
-  return split_rows(take(query_rows, batch_.query_begin, count, query_places_), batch_.families, batch_.queries);
+  return split_rows(take(query_rows, batch_.query_begin, count, query_places_), batch_.families,
+                    batch_.queries);
 }
 
 at::Tensor BatchRows::take_parents(const at::Tensor& upper_rows) const {
@@ -112,8 +117,8 @@ Destination BatchRows::parents() const {
   return {batch_.parent_begin, batch_.families, family_rows_.select(1, kFamilyParent)};
 }
 
-Destination BatchRows::destination(int64_t begin, const at::Tensor& places, int64_t count_field, int64_t width,
-                                   int64_t rows) const {
+Destination BatchRows::destination(int64_t begin, const at::Tensor& places, int64_t count_field,
+                                   int64_t width, int64_t rows) const {
   Destination result = {begin, batch_.families * width, {}};
   if (begin < 0) result.index = places.masked_fill(padding(count_field, width).flatten(), rows);
   return result;
@@ -151,11 +156,14 @@ at::Tensor BatchRows::child_of_leaf() const {
   return at::searchsorted(last_leaf().contiguous(), leaves.contiguous());
 }
 
-at::Tensor BatchRows::family_depth() const { return node_field(kNodeFamilyDepth).select(1, 0); }
+at::Tensor BatchRows::family_depth() const {
+  return node_field(kNodeFamilyDepth).select(1, 0);
+}
 
 Level::Level(const PlanView& plan, const PlanLevel& shape, const std::vector<BatchRows>& families_below)
     : shape_(shape), order_(shape.num_nodes) {
-  for (int64_t b = shape.batch_begin; b < shape.batch_end; ++b) batches_.emplace_back(plan, shape, plan.batches[b]);
+  for (int64_t b = shape.batch_begin; b < shape.batch_end; ++b)
+    batches_.emplace_back(plan, shape, plan.batches[b]);
   const at::Tensor leaf_rows = plan.leaves.narrow(0, shape.leaf_begin, shape.num_leaves);
   leaf_numbers_ = leaf_rows.select(1, kLeafNumber);
   leaf_places_ = leaf_rows.select(1, kLeafPlace);
@@ -164,7 +172,7 @@ Level::Level(const PlanView& plan, const PlanLevel& shape, const std::vector<Bat
 }
 
 at::Tensor Level::rows(const at::Tensor& leaf_rows, std::vector<at::Tensor> family_parts) const {
-  family_parts.insert(family_parts.begin(), take_from_leaves(leaf_rows));
+  family_parts.insert(family_parts.begin(), leaf_rows);
   return order_.restore(std::move(family_parts));
 }
 
@@ -172,12 +180,23 @@ at::Tensor Level::take_leaves(const at::Tensor& level_rows) const {
   return shape_.num_leaves == shape_.num_nodes ? level_rows : level_rows.index_select(1, leaf_places_);
 }
 
-at::Tensor Level::take_from_leaves(const at::Tensor& leaf_rows) const {
-  return shape_.num_leaves == leaf_rows.size(1) ? leaf_rows : leaf_rows.index_select(1, leaf_numbers_);
-}
-
 Destination Level::leaves(int64_t num_leaves) const {
   return {shape_.num_leaves == num_leaves ? 0 : -1, shape_.num_leaves, leaf_numbers_};
+}
+
+std::vector<at::Tensor> leaves_by_level(const at::Tensor& leaf_rows, const PlanView& plan) {
+  std::vector<int64_t> sizes;
+  for (const PlanLevel& level : plan.levels) sizes.push_back(level.num_leaves);
+  const bool one_level = std::count(sizes.begin(), sizes.end(), 0) + 1 == static_cast<int64_t>(sizes.size());
+  const at::Tensor ordered =
+      one_level ? leaf_rows : leaf_rows.index_select(1, plan.leaves.select(1, kLeafNumber));
+  return ordered.split_with_sizes(sizes, 1);
+}
+
+std::vector<at::Tensor> nodes_by_level(const at::Tensor& node_rows, const PlanView& plan) {
+  std::vector<int64_t> sizes;
+  for (const PlanLevel& level : plan.levels) sizes.push_back(level.num_nodes);
+  return node_rows.split_with_sizes(sizes, 1);
 }
 
 at::Tensor pick_children(const at::Tensor& children, const at::Tensor& index) {

@@ -24,8 +24,8 @@ class RowOrder {
 
   void add(Destination destination) { destinations_.push_back(std::move(destination)); }
 
-  // parts[i] [H, count_i, ...] goes where destination i says. Rows that no part has are taken from `background`
-  // [H, rows, ...]; without it the parts must cover all rows.
+  // parts[i] [H, count_i, ...] goes where destination i says. Rows that no part has are taken from
+  // `background` [H, rows, ...]; without it the parts must cover all rows.
   at::Tensor restore(std::vector<at::Tensor> parts, const at::Tensor& background = {}) const;
 
  private:
@@ -46,7 +46,8 @@ class BatchRows {
 
   at::Tensor take_children(const at::Tensor& level_rows) const;  // [H, n, ...] -> [H, F, B, ...]
   at::Tensor take_queries(const at::Tensor& query_rows) const;   // [H, n, ...] -> [H, F, Q, ...]
-  at::Tensor take_parents(const at::Tensor& upper_rows) const;   // [H, n, ...] of the level above -> [H, F, ...]
+  at::Tensor take_parents(
+      const at::Tensor& upper_rows) const;  // [H, n, ...] of the level above -> [H, F, ...]
 
   Destination parents() const;               // of [F] results, on the level above
   Destination children(int64_t rows) const;  // of flattened [F, B] results, on the level; padding is dropped
@@ -54,9 +55,9 @@ class BatchRows {
 
   at::Tensor sizes(at::ScalarType dtype) const;  // [F, B]: leaves below each child, 0 for padding
   at::Tensor child_numbers() const;              // [F, B]: 0, 1, ... in every family
-  at::Tensor last_leaf() const;                  // [F, B]: the last leaf below each child, counted in its family
-  at::Tensor child_of_leaf() const;              // [F, Q]: the child above each leaf, where queries are leaves
-  at::Tensor family_depth() const;               // [F]: original depth of the parent
+  at::Tensor last_leaf() const;      // [F, B]: the last leaf below each child, counted in its family
+  at::Tensor child_of_leaf() const;  // [F, Q]: the child above each leaf, where queries are leaves
+  at::Tensor family_depth() const;   // [F]: original depth of the parent
 
  private:
   at::Tensor family_field(int64_t field) const;  // [F, 1]
@@ -79,15 +80,16 @@ class Level {
   Level(const PlanView& plan, const PlanLevel& shape, const std::vector<BatchRows>& families_below);
 
   const PlanLevel& shape() const { return shape_; }
-  const std::vector<BatchRows>& batches() const { return batches_; }  // families whose children are on this level
+  const std::vector<BatchRows>& batches() const {
+    return batches_;
+  }  // families whose children are on this level
 
-  // The level's rows, from all leaves' [H, T, ...] and from what its inner nodes got from their families: [H, F, ...]
-  // for each batch below, in order.
+  // The level's rows, from those of its leaves and from what its inner nodes got from their families: [H, F,
+  // ...] for each batch below, in order.
   at::Tensor rows(const at::Tensor& leaf_rows, std::vector<at::Tensor> family_parts) const;
 
   // The other way: the rows of this level's leaves, and where they belong among all `num_leaves`.
-  at::Tensor take_leaves(const at::Tensor& level_rows) const;     // [H, n, ...] of the level -> its leaves
-  at::Tensor take_from_leaves(const at::Tensor& leaf_rows) const;  // [H, T, ...] of all leaves -> this level's
+  at::Tensor take_leaves(const at::Tensor& level_rows) const;
   Destination leaves(int64_t num_leaves) const;
 
  private:
@@ -96,6 +98,11 @@ class Level {
   at::Tensor leaf_numbers_, leaf_places_;  // of this level's leaves: among all leaves, in the level
   RowOrder order_;                         // of leaves first, then families
 };
+
+// Rows of all leaves [H, T, ...] or of all nodes [H, nodes, ...] as one part a level. In one step rather than
+// level by level, so that the gradient too is gathered once, however deep the trees are.
+std::vector<at::Tensor> leaves_by_level(const at::Tensor& leaf_rows, const PlanView& plan);
+std::vector<at::Tensor> nodes_by_level(const at::Tensor& node_rows, const PlanView& plan);
 
 // Rows of [H, F, B, ...] picked by [F, Q] -> [H, F, Q, ...]
 at::Tensor pick_children(const at::Tensor& children, const at::Tensor& index);

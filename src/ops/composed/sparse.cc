@@ -21,8 +21,8 @@ MassAndSlope mass_and_slope(const at::Tensor& base, const at::Tensor& alpha) {
 }
 
 at::Tensor solve_threshold(at::Tensor tau, const std::function<MassAndSlope(const at::Tensor&)>& evaluate) {
-  // The mass is convex and falls with tau, so Newton's method from the left never oversteps. It needs a handful of
-  // steps; the bound only guards against inputs that are not numbers.
+  // The mass is convex and falls with tau, so Newton's method from the left never oversteps. It needs a
+  // handful of steps; the bound only guards against inputs that are not numbers.
   constexpr int kMaxSteps = 100;
   const double tolerance = tau.scalar_type() == at::kDouble ? 1e-13 : 1e-6;
   for (int step = 0; step < kMaxSteps; ++step) {
@@ -55,7 +55,8 @@ SparseWeights entmax(const at::Tensor& scores, const at::Tensor& valid, const at
       return mass_and_slope(entmax_base(scores, valid, alpha, tau.unsqueeze(-1)), alpha);
     });
   }
-  const MassAndSlope at_solved = mass_and_slope(entmax_base(scores, valid, alpha, solved.unsqueeze(-1)), alpha);
+  const MassAndSlope at_solved =
+      mass_and_slope(entmax_base(scores, valid, alpha, solved.unsqueeze(-1)), alpha);
   const at::Tensor tau = differentiable_threshold(solved, at_solved);
   const at::Tensor weights = entmax_base(scores, valid, alpha, tau.unsqueeze(-1)).pow(1 / (alpha - 1));
   return {weights, energy_terms(scores, valid, weights, alpha).sum(-1)};

@@ -1,4 +1,4 @@
-// alpha-entmax (MATH section 7) on tensors, differentiable in the scores and in alpha.
+// alpha-entmax (docs/algorithm.md, section 7) on tensors, differentiable in the scores and in alpha.
 #pragma once
 
 #include <ATen/core/Tensor.h>

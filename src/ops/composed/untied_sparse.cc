@@ -1,5 +1,6 @@
-// Untied queries with alpha above 1 (MATH sections 6 and 7): one entmax over everything a leaf sees. Its entries lie
-// scattered over levels and batches, and stay there; only sums a leaf are brought together.
+// Untied queries with alpha above 1 (docs/algorithm.md, sections 6 and 7): one entmax over everything a leaf
+// sees. Its entries lie scattered over levels and batches, and stay there; only sums a leaf are brought
+// together.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -36,11 +37,11 @@ Scattered collect(const Setup& setup) {
   std::vector<at::Tensor> k_parts, v_parts;
   for (size_t l = setup.levels.size(); l-- > 1;) {
     const Level& level = setup.levels[l];
-    const at::Tensor k = level.rows(setup.k, std::exchange(k_parts, {}));
-    const at::Tensor v = level.rows(setup.v, std::exchange(v_parts, {}));
+    const at::Tensor k = level.rows(setup.k[l], std::exchange(k_parts, {}));
+    const at::Tensor v = level.rows(setup.v[l], std::exchange(v_parts, {}));
     for (const BatchRows& batch : level.batches()) {
       const FamilyAttentionInput input =
-          family_input(setup, level, batch, batch.take_queries(setup.q), batch.child_of_leaf(), k, v);
+          family_input(setup, l, batch, batch.take_queries(setup.leaf_q), batch.child_of_leaf(), k, v);
       const at::Tensor scores = family_scores(input);
       all.families.push_back(
           {scores, scores.isneginf().logical_not(), input.v, batch.queries(setup.num_leaves()), batch});
@@ -83,7 +84,8 @@ MassAndSlope mass_of_leaves(const Scattered& all, const at::Tensor& alpha, const
   MassAndSlope total = mass_and_slope(own.unsqueeze(-1), alpha);
   for (const Entries& entries : all.families) {
     const at::Tensor family_tau = entries.batch.take_queries(tau).unsqueeze(-1);
-    const MassAndSlope part = mass_and_slope(entmax_base(entries.scores, entries.valid, alpha, family_tau), alpha);
+    const MassAndSlope part =
+        mass_and_slope(entmax_base(entries.scores, entries.valid, alpha, family_tau), alpha);
     total.mass = add_to_leaves(total.mass, entries, part.mass);
     total.slope = add_to_leaves(total.slope, entries, part.slope);
   }
