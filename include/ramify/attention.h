@@ -23,7 +23,7 @@ class ForestTensors {
 
   const Forest& forest() const;
   at::Device device() const;
-  std::vector<at::Tensor> arrays() const;  // first_child, level_begin, tree_begin, on the CPU
+  std::vector<at::Tensor> arrays() const;                      // first_child, level_begin, tree_begin, on the CPU
   std::vector<at::Tensor> plan(Tie tie, Causal causal) const;  // as the op takes it
 
  private:
@@ -38,9 +38,9 @@ enum class Implementation {
 };
 
 struct AttentionOptions {
-  at::Tensor positions;         // [P, H, dp]; undefined: none
-  at::Tensor position_index;    // [num_nodes] int64 into positions, -1: none; undefined: place in the family
-  std::optional<double> scale;  // 1/sqrt(d)
+  at::Tensor positions;              // [P, H, dp]; undefined: none
+  at::Tensor position_index;         // [num_nodes] int64 into positions, -1: none; undefined: place in the family
+  std::optional<double> scale;       // 1/sqrt(d)
   std::optional<bool> include_self;  // off, but on (and required) with a causal form
   Tie tie = Tie::block;
   Causal causal = Causal::none;
@@ -51,8 +51,8 @@ struct AttentionOptions {
 // q [T, H, d], k [T, Hkv, d], v [T, Hkv, dv] with T leaves left to right and Hkv dividing H -> [T, H, dv].
 // Differentiable in q, k, v, positions and alpha. Throws c10::ValueError or std::invalid_argument, before any
 // work, with what was expected and what came.
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const ForestTensors& forest, const AttentionOptions& options = {});
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ForestTensors& forest,
+                     const AttentionOptions& options = {});
 
 // e(root) of every tree, [num_trees, H]: the mean over leaves of the log-sum-exp of their scores, as far as
 // the tree lets rows differ. -inf where a tree has nothing to attend to. Differentiable in q, k, positions

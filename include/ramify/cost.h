@@ -15,7 +15,7 @@ struct AttentionShape {
 };
 
 struct AttentionCost {
-  double paper_flops = 0;  // score and value products as (4·width + heads) a pair of siblings, full windows
+  double paper_flops = 0;    // score and value products as (4·width + heads) a pair of siblings, full windows
   double multiply_adds = 0;  // what the two passes really do, on the real (short) windows
   int64_t score_pairs = 0;   // ordered pairs of siblings, each scored once a head
 };

@@ -46,18 +46,16 @@ class Forest {
   std::span<const int64_t> level_begin() const;  // [num_levels + 1]
   std::span<const int64_t> tree_begin() const;   // [num_trees + 1]: offsets into the roots
   std::span<const int64_t> leaf_nodes() const;   // [num_leaves]: node of each leaf
-  std::span<const int64_t> first_leaf()
-      const;  // [num_nodes]: leftmost leaf below a node; its own number for a leaf
+  std::span<const int64_t> first_leaf() const;   // [num_nodes]: leftmost leaf below a node; its own number for a leaf
 
   int64_t num_children(int64_t node) const { return first_child()[node + 1] - first_child()[node]; }
   bool is_leaf(int64_t node) const { return num_children(node) == 0; }
 
   // Derived arrays, computed anew at each call in linear time.
-  std::vector<int64_t> parents() const;        // [num_nodes]: -1 for a root
-  std::vector<int64_t> sibling_index() const;  // [num_nodes]: place inside the family, 0 for a root
-  std::vector<int64_t> leaf_counts() const;    // [num_nodes]
-  std::vector<int64_t> tree_leaf_begin()
-      const;  // [num_trees + 1]: leaves of tree t are [t], ..., [t + 1] - 1
+  std::vector<int64_t> parents() const;          // [num_nodes]: -1 for a root
+  std::vector<int64_t> sibling_index() const;    // [num_nodes]: place inside the family, 0 for a root
+  std::vector<int64_t> leaf_counts() const;      // [num_nodes]
+  std::vector<int64_t> tree_leaf_begin() const;  // [num_trees + 1]: leaves of tree t are [t], ..., [t + 1] - 1
 
  private:
   struct Arrays;

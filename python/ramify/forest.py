@@ -251,7 +251,7 @@ class Forest:
             return self
         other = Forest((self._first_child, self._level_begin, self._tree_begin, self._leaf_nodes, self._first_leaf),
                        device, self._input_nodes)
-        other._plans = {key: [plan[0], *(part.to(device) for part in plan[1:])] for key, plan in self._plans.items()}
+        other._plans = {key: _on_device(plan, device) for key, plan in self._plans.items()}
         return other
 
     def plan(self, tie: str = "block", causal: str = "none") -> "Forest":
@@ -264,12 +264,13 @@ class Forest:
         return self
 
     def _plan(self, tie: str, causal: str) -> List[torch.Tensor]:
+        if tie not in ("block", "none") or causal not in ("none", "block", "prefix"):
+            return []  # the op says what is wrong
         key = "leaves" if tie == "none" or causal == "prefix" else "nodes"
         if key not in self._plans:
             if torch.compiler.is_compiling():
                 return []  # the op makes it, anew at each call
-            plan = torch.ops.ramify.plan(self._arrays, tie, causal)
-            self._plans[key] = [plan[0], *(part.to(self._device) for part in plan[1:])]
+            self._plans[key] = _on_device(torch.ops.ramify.plan(self._arrays, tie, causal), self._device)
         return self._plans[key]
 
     @property
@@ -288,6 +289,12 @@ class Forest:
         where = "" if self._device.type == "cpu" else f", device='{self._device}'"
         return (f"Forest(trees={self.num_trees}, leaves={self.num_leaves}, nodes={self.num_nodes}, "
                 f"depth={self.depth}{where})")
+
+
+def _on_device(plan: List[torch.Tensor], device: torch.device) -> List[torch.Tensor]:
+    """A plan whose first part stays on the host, which walks it; usable for training even if first met in inference."""
+    with torch.inference_mode(False):
+        return [plan[0], *(part.to(device) for part in plan[1:])]
 
 
 def _restore(first_child, level_begin, tree_begin, device, input_nodes):

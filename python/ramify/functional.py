@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from typing import Optional, Sequence, TypedDict, Union
 
 import torch
+from typing_extensions import Unpack
 
 from .forest import Branching, Forest
 
 Alpha = Union[float, torch.Tensor]
 
 
-def _op_arguments(q: torch.Tensor, forest: Forest, positions, position_index, scale, include_self, tie, causal, alpha,
-                  implementation):
+class AttentionOptions(TypedDict, total=False):
+    """The keyword arguments of :func:`attention`."""
+
+    positions: Optional[torch.Tensor]
+    position_index: Optional[torch.Tensor]
+    scale: Optional[float]
+    include_self: Optional[bool]
+    tie: str
+    causal: str
+    alpha: Alpha
+    implementation: str
+
+
+def _op_arguments(forest: Forest, *, positions=None, position_index=None, scale=None, include_self=None, tie="block",
+                  causal="none", alpha=1.0, implementation="auto"):
     """What the op takes behind q, k and v."""
     if not isinstance(forest, Forest):
         raise ValueError(f"attention: forest is {type(forest).__name__}; expected a ramify.Forest")
@@ -20,8 +34,8 @@ def _op_arguments(q: torch.Tensor, forest: Forest, positions, position_index, sc
         position_index = forest.sibling_index
     if not isinstance(alpha, torch.Tensor):
         alpha = None if alpha == 1.0 else torch.tensor(alpha, dtype=torch.float64)
-    plan = forest._plan(tie, causal) if tie in ("block", "none") and causal in ("none", "block", "prefix") else []
-    return (forest._arrays, plan, positions, position_index, alpha, scale, include_self, tie, causal, implementation)
+    return (forest._arrays, forest._plan(tie, causal), positions, position_index, alpha, scale, include_self, tie,
+            causal, implementation)
 
 
 def _check_rank(q: torch.Tensor, k: torch.Tensor) -> None:
@@ -74,8 +88,9 @@ def attention(
     >>> attention(q, k, v, forest).shape
     torch.Size([512, 8, 64])
     """
-    arguments = _op_arguments(q, forest, positions, position_index, scale, include_self, tie, causal, alpha,
-                              implementation)
+    arguments = _op_arguments(forest, positions=positions, position_index=position_index, scale=scale,
+                              include_self=include_self, tie=tie, causal=causal, alpha=alpha,
+                              implementation=implementation)
     return torch.ops.ramify.attention(q, k, v, *arguments)[0]
 
 
@@ -83,15 +98,7 @@ def energy(
     q: torch.Tensor,
     k: torch.Tensor,
     forest: Forest,
-    *,
-    positions: Optional[torch.Tensor] = None,
-    position_index: Optional[torch.Tensor] = None,
-    scale: Optional[float] = None,
-    include_self: Optional[bool] = None,
-    tie: str = "block",
-    causal: str = "none",
-    alpha: Alpha = 1.0,
-    implementation: str = "auto",
+    **options: Unpack[AttentionOptions],
 ) -> torch.Tensor:
     """The energy of every tree, ``[num_trees, H]``: what attention is the gradient of.
 
@@ -105,8 +112,7 @@ def energy(
     torch.Size([2, 1])
     """
     _check_rank(q, k)
-    arguments = _op_arguments(q, forest, positions, position_index, scale, include_self, tie, causal, alpha,
-                              implementation)
+    arguments = _op_arguments(forest, **options)
     return torch.ops.ramify.attention(q, k, k.new_zeros((*k.shape[:2], 0)), *arguments)[1]
 
 
@@ -117,15 +123,7 @@ def attention_matrix(
     q: torch.Tensor,
     k: torch.Tensor,
     forest: Forest,
-    *,
-    positions: Optional[torch.Tensor] = None,
-    position_index: Optional[torch.Tensor] = None,
-    scale: Optional[float] = None,
-    include_self: Optional[bool] = None,
-    tie: str = "block",
-    causal: str = "none",
-    alpha: Alpha = 1.0,
-    implementation: str = "auto",
+    **options: Unpack[AttentionOptions],
 ) -> torch.Tensor:
     """The whole attention matrix, ``[T, H, T]``: ``matrix[i, h]`` holds the weights of leaf i. For small forests (at
     most 8,192 leaves); :func:`node_mass` has no such limit. Arguments as for :func:`attention`; differentiable.
@@ -140,8 +138,7 @@ def attention_matrix(
     if leaves > _MATRIX_LEAVES:
         raise ValueError(f"attention_matrix: {leaves} leaves give a matrix of {leaves} x {leaves} a head; at most "
                          f"{_MATRIX_LEAVES} leaves, or use node_mass")
-    arguments = _op_arguments(q, forest, positions, position_index, scale, include_self, tie, causal, alpha,
-                              implementation)
+    arguments = _op_arguments(forest, **options)
     identity = torch.eye(leaves, dtype=k.dtype, device=k.device)[:, None, :].expand(leaves, k.shape[1], leaves)
     return torch.ops.ramify.attention(q, k, identity, *arguments)[0]
 
@@ -151,15 +148,7 @@ def node_mass(
     k: torch.Tensor,
     forest: Forest,
     leaf: Optional[int] = None,
-    *,
-    positions: Optional[torch.Tensor] = None,
-    position_index: Optional[torch.Tensor] = None,
-    scale: Optional[float] = None,
-    include_self: Optional[bool] = None,
-    tie: str = "block",
-    causal: str = "none",
-    alpha: Alpha = 1.0,
-    implementation: str = "auto",
+    **options: Unpack[AttentionOptions],
 ) -> torch.Tensor:
     """The attention that a leaf pays to every node, ``[num_nodes, H]``: what to show in a picture or a report.
 
@@ -172,8 +161,7 @@ def node_mass(
     >>> node_mass(q, k, forest, leaf=0).squeeze(1)[:3]  # the root, a itself, and the list: all of it goes there
     tensor([1., 0., 1.])
     """
-    arguments = _op_arguments(q, forest, positions, position_index, scale, include_self, tie, causal, alpha,
-                              implementation)
+    arguments = _op_arguments(forest, **options)
     return torch.ops.ramify.node_mass(q, k, *arguments, leaf)
 
 
@@ -183,7 +171,7 @@ def attention_padded(
     v: torch.Tensor,
     lengths: Optional[Union[Sequence[int], torch.Tensor]],
     hierarchy: Union[Branching, Forest],
-    **options: Any,
+    **options: Unpack[AttentionOptions],
 ) -> torch.Tensor:
     """:func:`attention` for padded batches ``[B, H, N, d]``, as ``scaled_dot_product_attention`` takes them.
 

@@ -29,22 +29,19 @@ std::string readable(double count) {
 }
 
 void print_table(const FlopsOptions& options, const AttentionCost& flat, const AttentionCost& hierarchy) {
-  fmt::print("Attention over {} tokens, width {}, {} heads, one layer\n\n", options.shape.tokens,
-             options.shape.width, options.shape.heads);
+  fmt::print("Attention over {} tokens, width {}, {} heads, one layer\n\n", options.shape.tokens, options.shape.width,
+             options.shape.heads);
   const auto row = [](const std::string& name, double a, double b) {
     fmt::print("{:<28}{:>12}{:>16}{:>12}\n", name, readable(a), readable(b), fmt::format("{:.4g}x", a / b));
   };
   fmt::print("{:<28}{:>12}{:>16}{:>12}\n", "", "flat", options.hierarchy, "fewer");
   row("FLOPs, paper's convention", flat.paper_flops, hierarchy.paper_flops);
   row("multiply-adds, counted", flat.multiply_adds, hierarchy.multiply_adds);
-  row("scored pairs a head", static_cast<double>(flat.score_pairs),
-      static_cast<double>(hierarchy.score_pairs));
+  row("scored pairs a head", static_cast<double>(flat.score_pairs), static_cast<double>(hierarchy.score_pairs));
 }
 
 nlohmann::json to_json(const AttentionCost& cost) {
-  return {{"paper_flops", cost.paper_flops},
-          {"multiply_adds", cost.multiply_adds},
-          {"score_pairs", cost.score_pairs}};
+  return {{"paper_flops", cost.paper_flops}, {"multiply_adds", cost.multiply_adds}, {"score_pairs", cost.score_pairs}};
 }
 
 void run(const FlopsOptions& options) {
@@ -63,9 +60,7 @@ void add_flops(CLI::App& app) {
   auto options = std::make_shared<FlopsOptions>();
   CLI::App* command = app.add_subcommand("flops", "Count the operations of flat and hierarchical attention");
   command->add_option("--tokens", options->shape.tokens, "Tokens (leaves) attended to")->required();
-  command
-      ->add_option("--hierarchy", options->hierarchy,
-                   "Window sizes from the bottom up, such as 2,4,8,16 or 16*")
+  command->add_option("--hierarchy", options->hierarchy, "Window sizes from the bottom up, such as 2,4,8,16 or 16*")
       ->capture_default_str();
   command->add_option("--width", options->shape.width, "Width of all heads together")->capture_default_str();
   command->add_option("--heads", options->shape.heads, "Attention heads")->capture_default_str();

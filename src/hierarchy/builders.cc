@@ -22,16 +22,15 @@ void check_segments(std::span<const std::vector<int64_t>> levels) {
     int64_t total = 0;
     for (size_t s = 0; s < levels[l].size(); ++s) {
       const int64_t length = levels[l][s];
-      const std::string where =
-          "from_segments: level " + std::to_string(l) + ", segment " + std::to_string(s);
+      const std::string where = "from_segments: level " + std::to_string(l) + ", segment " + std::to_string(s);
       if (length < 0) fail(where + " has length " + std::to_string(length));
       if (length == 0 && l + 1 < levels.size()) fail(where + " is empty; only a whole tree may be");
       if (length > kMaxLeaves - total) fail("from_segments: more than 2147483648 leaves in all");
       total += length;
     }
     if (l > 0 && total != static_cast<int64_t>(levels[l - 1].size())) {
-      fail("from_segments: level " + std::to_string(l) + " covers " + std::to_string(total) +
-           " segments, level " + std::to_string(l - 1) + " has " + std::to_string(levels[l - 1].size()));
+      fail("from_segments: level " + std::to_string(l) + " covers " + std::to_string(total) + " segments, level " +
+           std::to_string(l - 1) + " has " + std::to_string(levels[l - 1].size()));
     }
   }
 }
@@ -76,8 +75,7 @@ Forest from_nested(std::span<const int64_t> preorder) {
     if (items > 0) open.push_back(items);
     while (!open.empty() && open.back() == 0) open.pop_back();
   }
-  if (!open.empty())
-    fail("from_nested: the last tree ends early; " + std::to_string(open.back()) + " items missing");
+  if (!open.empty()) fail("from_nested: the last tree ends early; " + std::to_string(open.back()) + " items missing");
 
   // A stable sort by depth turns depth-first order into the forest's own.
   std::vector<int64_t> place(level_size.size());
@@ -97,8 +95,7 @@ namespace {
 // Some node whose chain of parents never ends lies on a cycle or below one; walking up far enough lands on
 // it.
 [[noreturn]] void fail_at_cycle(std::span<const int64_t> parents, const std::vector<int64_t>& node_of_input) {
-  auto node =
-      static_cast<int64_t>(std::find(node_of_input.begin(), node_of_input.end(), -1) - node_of_input.begin());
+  auto node = static_cast<int64_t>(std::find(node_of_input.begin(), node_of_input.end(), -1) - node_of_input.begin());
   for (size_t step = 0; step < parents.size(); ++step) node = parents[node];
   fail("from_parents: node " + std::to_string(node) + " is its own ancestor (cycle)");
 }
@@ -148,8 +145,7 @@ Forest concatenate(std::span<const Forest> forests) {
   int64_t num_nodes = 0, num_levels = 0, num_leaves = 0;
   std::vector<int64_t> tree_begin = {0};
   for (const Forest& forest : forests) {
-    if (forest.num_leaves() > kMaxLeaves - num_leaves)
-      fail("concatenate: more than 2147483648 leaves in all");
+    if (forest.num_leaves() > kMaxLeaves - num_leaves) fail("concatenate: more than 2147483648 leaves in all");
     num_leaves += forest.num_leaves();
     num_nodes += forest.num_nodes();
     num_levels = std::max(num_levels, forest.num_levels());

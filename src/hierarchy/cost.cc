@@ -71,8 +71,7 @@ AttentionCost hierarchical_cost(const AttentionShape& shape, const Branching& br
   }
   // Beside the pairs: means of q, k, v on the way up, and y + pi·w·a on the way down, once a node and entry.
   const auto edges = static_cast<double>(forest.num_nodes() - 1);
-  cost.multiply_adds =
-      pair_multiply_adds(shape, static_cast<double>(cost.score_pairs)) + 4.0 * shape.width * edges;
+  cost.multiply_adds = pair_multiply_adds(shape, static_cast<double>(cost.score_pairs)) + 4.0 * shape.width * edges;
   return cost;
 }
 

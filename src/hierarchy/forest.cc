@@ -28,8 +28,8 @@ void check_first_child(const std::vector<int64_t>& first_child, int64_t num_root
   if (first_child.empty()) fail("first_child must have num_nodes + 1 entries, it has 0");
   const auto num_nodes = static_cast<int64_t>(first_child.size()) - 1;
   if (first_child[0] != num_roots) {
-    fail("first_child starts at " + std::to_string(first_child[0]) + " but there are " +
-         std::to_string(num_roots) + " roots; nodes between them have two parents or none");
+    fail("first_child starts at " + std::to_string(first_child[0]) + " but there are " + std::to_string(num_roots) +
+         " roots; nodes between them have two parents or none");
   }
   for (int64_t n = 0; n < num_nodes; ++n) {
     if (first_child[n + 1] < first_child[n]) {
@@ -57,8 +57,7 @@ std::vector<int64_t> levels_of(const std::vector<int64_t>& first_child, int64_t 
 
 }  // namespace
 
-ForestWriter::ForestWriter(std::vector<int64_t> tree_begin, int64_t num_nodes)
-    : next_child_(tree_begin.back()) {
+ForestWriter::ForestWriter(std::vector<int64_t> tree_begin, int64_t num_nodes) : next_child_(tree_begin.back()) {
   arrays_.tree_begin = std::move(tree_begin);
   arrays_.first_child.reserve(num_nodes + 1);
 }

@@ -51,8 +51,7 @@ std::vector<FamilyRow> families_below(const Forest& forest, const std::vector<No
 // Where rows [first, first + count) of consecutive families begin if each follows the last and has `full`
 // rows.
 template <class First, class Count>
-int64_t consecutive_begin(const FamilyRow* begin, const FamilyRow* end, int64_t full, First first,
-                          Count count) {
+int64_t consecutive_begin(const FamilyRow* begin, const FamilyRow* end, int64_t full, First first, Count count) {
   for (const FamilyRow* row = begin; row != end; ++row) {
     if (count(*row) != full || first(*row) != first(*begin) + (row - begin) * full) return -1;
   }
@@ -69,8 +68,7 @@ FamilyBatch describe_batch(const std::vector<FamilyRow>& families, size_t begin,
     batch.queries = std::max(batch.queries, row->num_queries);
   }
   batch.parent_begin = consecutive_begin(
-      first, last, 1, [](const FamilyRow& row) { return row.parent; },
-      [](const FamilyRow&) { return int64_t{1}; });
+      first, last, 1, [](const FamilyRow& row) { return row.parent; }, [](const FamilyRow&) { return int64_t{1}; });
   batch.slot_begin = consecutive_begin(
       first, last, batch.width, [](const FamilyRow& row) { return row.first_slot; },
       [](const FamilyRow& row) { return row.num_slots; });
@@ -86,8 +84,7 @@ void add_batches(Plan& plan, const std::vector<FamilyRow>& families) {
   std::vector<std::pair<SizeClass, int64_t>> order;  // ties keep the order of the level
   for (size_t f = 0; f < families.size(); ++f) {
     const bool by_leaf = plan.queries == Queries::leaves;
-    const SizeClass key = {size_class(families[f].num_slots),
-                           by_leaf ? size_class(families[f].num_queries) : 0};
+    const SizeClass key = {size_class(families[f].num_slots), by_leaf ? size_class(families[f].num_queries) : 0};
     order.push_back({key, static_cast<int64_t>(f)});
   }
   std::sort(order.begin(), order.end());
@@ -125,8 +122,7 @@ Plan make_plan(const Forest& forest, Queries queries) {
 
     level.batch_begin = static_cast<int64_t>(plan.batches.size());
     if (l > 0) {
-      add_batches(plan,
-                  families_below(tree, plan.nodes, tree.level_begin()[l - 1], level.node_begin, queries));
+      add_batches(plan, families_below(tree, plan.nodes, tree.level_begin()[l - 1], level.node_begin, queries));
     }
     level.batch_end = static_cast<int64_t>(plan.batches.size());
     plan.levels.push_back(level);

@@ -47,8 +47,7 @@ int64_t parse_size(std::string_view part, std::string_view whole, const char* ex
 
 // The level sizes of one tree from the leaves up to the single root, under any notion of "one level up".
 template <class Size, class Coarser, class IsOne>
-std::vector<Size> level_sizes(Size leaves, int64_t num_sizes, bool repeat_last, Coarser coarser,
-                              IsOne is_one) {
+std::vector<Size> level_sizes(Size leaves, int64_t num_sizes, bool repeat_last, Coarser coarser, IsOne is_one) {
   std::vector<Size> levels = {leaves};
   for (int64_t l = 0; !is_one(levels.back()) && (l < num_sizes || repeat_last); ++l) {
     levels.push_back(coarser(levels.back(), std::min(l, num_sizes - 1)));
@@ -68,8 +67,8 @@ void check_sizes(const std::string& where, const std::vector<int64_t>& sizes, bo
 Branching Branching::parse(std::string_view text) {
   constexpr const char* kExpected = "sizes from the bottom up, such as 2,4,8,16 or 16*";
   Branching branching;
-  branching.repeat_last = parse_sizes(
-      text, [&](std::string_view part) { branching.sizes.push_back(parse_size(part, text, kExpected)); });
+  branching.repeat_last =
+      parse_sizes(text, [&](std::string_view part) { branching.sizes.push_back(parse_size(part, text, kExpected)); });
   check_sizes("hierarchy", branching.sizes, branching.repeat_last);
   return branching;
 }
@@ -120,9 +119,7 @@ Forest windows(std::span<const int64_t> lengths, const Branching& branching) {
       int64_t below = height == 0 ? 0 : levels[height - 1];
       // The root over what remained takes all of it; its size has no entry in `sizes`.
       const bool rest = !branching.repeat_last && height > static_cast<int64_t>(sizes.size());
-      const int64_t group = height == 0 ? 0
-                            : rest      ? below
-                                        : sizes[std::min<int64_t>(height, sizes.size()) - 1];
+      const int64_t group = height == 0 ? 0 : rest ? below : sizes[std::min<int64_t>(height, sizes.size()) - 1];
       for (int64_t n = 0; n < levels[height]; ++n) {
         writer.add_node(std::min(group, below));
         below -= std::min(group, below);
@@ -201,8 +198,7 @@ GridForest grid_windows(std::span<const GridShape> grids, const GridBranching& b
   for (size_t g = 0; g < grids.size(); ++g) {
     const auto [rows, columns] = grids[g];
     if (rows < 0 || columns < 0) {
-      fail("grid_windows",
-           "grid " + std::to_string(g) + " is " + std::to_string(rows) + "x" + std::to_string(columns));
+      fail("grid_windows", "grid " + std::to_string(g) + " is " + std::to_string(rows) + "x" + std::to_string(columns));
     }
     if (columns > 0 && rows > (kMaxLeaves - num_leaves) / columns) {
       fail("grid_windows", "more than 2147483648 leaves in all");

@@ -78,8 +78,8 @@ OpArguments arguments(const ForestTensors& forest, const AttentionOptions& optio
 
 std::tuple<at::Tensor, at::Tensor> call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                         const OpArguments& a) {
-  return call_attention(q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale,
-                        a.include_self, a.tie, a.causal, a.implementation);
+  return call_attention(q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self,
+                        a.tie, a.causal, a.implementation);
 }
 
 void check_rank(const at::Tensor& q, const at::Tensor& k) {
@@ -89,8 +89,8 @@ void check_rank(const at::Tensor& q, const at::Tensor& k) {
 
 // k for every head of q, where a caller wants to tell heads apart.
 at::Tensor for_every_head(const at::Tensor& q, const at::Tensor& k) {
-  TORCH_CHECK_VALUE(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention: k has ", k.size(1),
-                    " heads, q has ", q.size(1), "; heads of k must divide heads of q");
+  TORCH_CHECK_VALUE(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention: k has ", k.size(1), " heads, q has ",
+                    q.size(1), "; heads of k must divide heads of q");
   return k.repeat_interleave(q.size(1) / k.size(1), 1);
 }
 
@@ -133,8 +133,8 @@ at::Tensor mass_of_nodes(const at::Tensor& q, const at::Tensor& k, const Forest&
                          std::optional<int64_t> leaf) {
   check_rank(q, k);
   const int64_t num_leaves = forest.num_leaves();
-  TORCH_CHECK_VALUE(q.size(0) == num_leaves, "node_mass: q has ", q.size(0), " rows, the forest has ",
-                    num_leaves, " leaves; they must be equal");
+  TORCH_CHECK_VALUE(q.size(0) == num_leaves, "node_mass: q has ", q.size(0), " rows, the forest has ", num_leaves,
+                    " leaves; they must be equal");
   TORCH_CHECK_VALUE(!leaf || (*leaf >= 0 && *leaf < num_leaves), "node_mass: leaf ", leaf.value_or(0),
                     " is out of range; the forest has ", num_leaves, " leaves");
   at::NoGradGuard no_grad;
@@ -143,16 +143,14 @@ at::Tensor mass_of_nodes(const at::Tensor& q, const at::Tensor& k, const Forest&
   const at::Tensor values = queries.new_zeros({num_leaves, q.size(1), 1});
   if (a.positions) a.positions = a.positions->to(dtype);
   const at::Tensor no_energy = queries.new_zeros({forest.num_trees(), q.size(1)});
-  const auto gradients =
-      call_attention_backward(row_weights(forest, leaf, q.size(1), queries.options()), no_energy, queries,
-                              keys, values, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale,
-                              a.include_self, a.tie, a.causal, a.implementation);
+  const auto gradients = call_attention_backward(row_weights(forest, leaf, q.size(1), queries.options()), no_energy,
+                                                 queries, keys, values, a.forest, a.plan, a.positions, a.position_index,
+                                                 a.alpha, a.scale, a.include_self, a.tie, a.causal, a.implementation);
   return sum_leaves(std::get<2>(gradients).squeeze(2), forest).to(queries.options());
 }
 
 at::Tensor node_mass_op(const at::Tensor& q, const at::Tensor& k, at::TensorList forest, at::TensorList plan,
-                        const std::optional<at::Tensor>& positions,
-                        const std::optional<at::Tensor>& position_index,
+                        const std::optional<at::Tensor>& positions, const std::optional<at::Tensor>& position_index,
                         const std::optional<at::Tensor>& alpha, std::optional<double> scale,
                         std::optional<bool> include_self, std::string_view tie, std::string_view causal,
                         std::string_view implementation, std::optional<int64_t> leaf) {
@@ -172,8 +170,8 @@ TORCH_LIBRARY_FRAGMENT(ramify, m) {
       node_mass_op);
 }
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const ForestTensors& forest, const AttentionOptions& options) {
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ForestTensors& forest,
+                     const AttentionOptions& options) {
   return std::get<0>(call(q, k, v, arguments(forest, options)));
 }
 
@@ -189,14 +187,14 @@ at::Tensor attention_matrix(const at::Tensor& q, const at::Tensor& k, const Fore
   constexpr int64_t kMaxRows = 8192;
   check_rank(q, k);
   const int64_t rows = q.size(0);
-  TORCH_CHECK_VALUE(rows <= kMaxRows, "attention_matrix: ", rows, " leaves give a matrix of ", rows, " x ",
-                    rows, " a head; at most ", kMaxRows, " leaves, or use node_mass");
+  TORCH_CHECK_VALUE(rows <= kMaxRows, "attention_matrix: ", rows, " leaves give a matrix of ", rows, " x ", rows,
+                    " a head; at most ", kMaxRows, " leaves, or use node_mass");
   const at::Tensor identity = at::eye(rows, k.options()).unsqueeze(1).expand({rows, k.size(1), rows});
   return attention(q, k, identity, forest, options);
 }
 
-at::Tensor node_mass(const at::Tensor& q, const at::Tensor& k, const ForestTensors& forest,
-                     std::optional<int64_t> leaf, const AttentionOptions& options) {
+at::Tensor node_mass(const at::Tensor& q, const at::Tensor& k, const ForestTensors& forest, std::optional<int64_t> leaf,
+                     const AttentionOptions& options) {
   return mass_of_nodes(q, k, forest.forest(), arguments(forest, options), leaf);
 }
 
@@ -204,10 +202,10 @@ AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, con
                                    const ForestTensors& forest, const AttentionOptions& options,
                                    const InnerAttention& inner) {
   const OpArguments a = arguments(forest, options);
-  Problem problem = check({q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale,
-                           a.include_self, a.tie, a.causal});
-  TORCH_CHECK_VALUE(q.size(0) == forest.forest().num_leaves(), "attention: q has ", q.size(0),
-                    " rows, the forest has ", forest.forest().num_leaves(), " leaves; they must be equal");
+  Problem problem = check(
+      {q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self, a.tie, a.causal});
+  TORCH_CHECK_VALUE(q.size(0) == forest.forest().num_leaves(), "attention: q has ", q.size(0), " rows, the forest has ",
+                    forest.forest().num_leaves(), " leaves; they must be equal");
   return composed::attention(problem, inner);
 }
 

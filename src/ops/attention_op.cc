@@ -16,15 +16,13 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 
 std::tuple<at::Tensor, at::Tensor> kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                          at::TensorList forest, at::TensorList plan,
-                                          const OptionalTensor& positions,
+                                          at::TensorList forest, at::TensorList plan, const OptionalTensor& positions,
                                           const OptionalTensor& position_index, const OptionalTensor& alpha,
                                           std::optional<double> scale, std::optional<bool> include_self,
                                           std::string_view tie, std::string_view causal,
                                           std::string_view implementation) {
   const Implementation requested = implementation_from(implementation);
-  Problem problem =
-      check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
+  Problem problem = check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
   const AttentionOutput output = run_forward(std::move(problem), requested);
   return {output.out, output.energy};
 }
@@ -33,11 +31,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
     const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
     const at::Tensor& v, at::TensorList forest, at::TensorList plan, const OptionalTensor& positions,
     const OptionalTensor& position_index, const OptionalTensor& alpha, std::optional<double> scale,
-    std::optional<bool> include_self, std::string_view tie, std::string_view causal,
-    std::string_view implementation) {
+    std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation) {
   const Implementation requested = implementation_from(implementation);
-  Problem problem =
-      check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
+  Problem problem = check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
   const AttentionGradients gradients = run_backward(std::move(problem), requested, grad_out, grad_energy);
   // Contiguous and shaped as the meta kernel says. An op returns tensors only: an absent input has a gradient
   // without elements.
@@ -51,19 +47,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
 // Shapes and dtypes without work. The forest's values are not looked at.
 std::tuple<at::Tensor, at::Tensor> meta_kernel(const at::Tensor& q, const at::Tensor&, const at::Tensor& v,
                                                at::TensorList forest, at::TensorList, const OptionalTensor&,
-                                               const OptionalTensor&, const OptionalTensor&,
-                                               std::optional<double>, std::optional<bool>, std::string_view,
-                                               std::string_view, std::string_view) {
+                                               const OptionalTensor&, const OptionalTensor&, std::optional<double>,
+                                               std::optional<bool>, std::string_view, std::string_view,
+                                               std::string_view) {
   const auto energy_options = q.options().dtype(compute_dtype(q.scalar_type()));
   return {at::empty_symint({q.sym_size(0), q.sym_size(1), v.sym_size(2)}, q.options()),
           at::empty_symint({forest[2].sym_size(0) - 1, q.sym_size(1)}, energy_options)};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_meta_kernel(
-    const at::Tensor&, const at::Tensor&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    at::TensorList, at::TensorList, const OptionalTensor& positions, const OptionalTensor&,
-    const OptionalTensor& alpha, std::optional<double>, std::optional<bool>, std::string_view,
-    std::string_view, std::string_view) {
+    const at::Tensor&, const at::Tensor&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList,
+    at::TensorList, const OptionalTensor& positions, const OptionalTensor&, const OptionalTensor& alpha,
+    std::optional<double>, std::optional<bool>, std::string_view, std::string_view, std::string_view) {
   const auto like = [&](const OptionalTensor& input) {
     return input ? at::empty_symint(input->sym_sizes(), input->options()) : at::empty({0}, q.options());
   };
@@ -72,21 +67,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
 
 class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
  public:
-  static torch::autograd::variable_list forward(
-      torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-      const at::Tensor& v, const std::vector<at::Tensor>& forest, const std::vector<at::Tensor>& plan,
-      const OptionalTensor& positions, const OptionalTensor& position_index, const OptionalTensor& alpha,
-      std::optional<double> scale, std::optional<bool> include_self, const std::string& tie,
-      const std::string& causal, const std::string& implementation) {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
+                                                const at::Tensor& k, const at::Tensor& v,
+                                                const std::vector<at::Tensor>& forest,
+                                                const std::vector<at::Tensor>& plan, const OptionalTensor& positions,
+                                                const OptionalTensor& position_index, const OptionalTensor& alpha,
+                                                std::optional<double> scale, std::optional<bool> include_self,
+                                                const std::string& tie, const std::string& causal,
+                                                const std::string& implementation) {
     at::AutoDispatchBelowAutograd below;
-    auto [out, energy] = call_attention(q, k, v, forest, plan, positions, position_index, alpha, scale,
-                                        include_self, tie, causal, implementation);
-    torch::autograd::variable_list saved = {q,
-                                            k,
-                                            v,
-                                            positions.value_or(at::Tensor()),
-                                            position_index.value_or(at::Tensor()),
-                                            alpha.value_or(at::Tensor())};
+    auto [out, energy] = call_attention(q, k, v, forest, plan, positions, position_index, alpha, scale, include_self,
+                                        tie, causal, implementation);
+    torch::autograd::variable_list saved = {
+        q, k, v, positions.value_or(at::Tensor()), position_index.value_or(at::Tensor()), alpha.value_or(at::Tensor())};
     saved.insert(saved.end(), forest.begin(), forest.end());
     saved.insert(saved.end(), plan.begin(), plan.end());
     context->save_for_backward(std::move(saved));
@@ -104,58 +97,50 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
                                 "attention: second derivatives (create_graph=True) are not implemented");
     constexpr size_t kNamed = 6, kForest = 3;
     const auto saved = context->get_saved_variables();
-    const auto optional = [&](size_t i) {
-      return saved[i].defined() ? OptionalTensor(saved[i]) : std::nullopt;
-    };
+    const auto optional = [&](size_t i) { return saved[i].defined() ? OptionalTensor(saved[i]) : std::nullopt; };
     const std::vector<at::Tensor> forest(saved.begin() + kNamed, saved.begin() + kNamed + kForest);
     const std::vector<at::Tensor> plan(saved.begin() + kNamed + kForest, saved.end());
     auto& data = context->saved_data;
     auto [q, k, v, positions, alpha] = call_attention_backward(
-        gradients[0], gradients[1], saved[0], saved[1], saved[2], forest, plan, optional(3), optional(4),
-        optional(5), data["scale"].toOptional<double>(), data["include_self"].toOptional<bool>(),
-        data["tie"].toStringView(), data["causal"].toStringView(), data["implementation"].toStringView());
+        gradients[0], gradients[1], saved[0], saved[1], saved[2], forest, plan, optional(3), optional(4), optional(5),
+        data["scale"].toOptional<double>(), data["include_self"].toOptional<bool>(), data["tie"].toStringView(),
+        data["causal"].toStringView(), data["implementation"].toStringView());
     const at::Tensor none;
-    return {q,    k,
-            v,    none,
-            none, saved[3].defined() ? positions : none,
-            none, saved[5].defined() ? alpha : none,
-            none, none,
-            none, none,
-            none};
+    return {
+        q,    k,    v,    none, none, saved[3].defined() ? positions : none, none, saved[5].defined() ? alpha : none,
+        none, none, none, none, none};
   }
 };
 
-std::tuple<at::Tensor, at::Tensor> autograd_kernel(const at::Tensor& q, const at::Tensor& k,
-                                                   const at::Tensor& v, at::TensorList forest,
-                                                   at::TensorList plan, const OptionalTensor& positions,
-                                                   const OptionalTensor& position_index,
-                                                   const OptionalTensor& alpha, std::optional<double> scale,
-                                                   std::optional<bool> include_self, std::string_view tie,
-                                                   std::string_view causal, std::string_view implementation) {
-  const auto outputs = AttentionFunction::apply(q, k, v, forest.vec(), plan.vec(), positions, position_index,
-                                                alpha, scale, include_self, std::string(tie),
-                                                std::string(causal), std::string(implementation));
+std::tuple<at::Tensor, at::Tensor> autograd_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                   at::TensorList forest, at::TensorList plan,
+                                                   const OptionalTensor& positions,
+                                                   const OptionalTensor& position_index, const OptionalTensor& alpha,
+                                                   std::optional<double> scale, std::optional<bool> include_self,
+                                                   std::string_view tie, std::string_view causal,
+                                                   std::string_view implementation) {
+  const auto outputs =
+      AttentionFunction::apply(q, k, v, forest.vec(), plan.vec(), positions, position_index, alpha, scale, include_self,
+                               std::string(tie), std::string(causal), std::string(implementation));
   return {outputs[0], outputs[1]};
 }
 
 // Autocast turns q, k, v and positions into its lower precision, as it does for scaled_dot_product_attention.
 template <c10::DeviceType device>
-std::tuple<at::Tensor, at::Tensor> autocast_kernel(const at::Tensor& q, const at::Tensor& k,
-                                                   const at::Tensor& v, at::TensorList forest,
-                                                   at::TensorList plan, const OptionalTensor& positions,
-                                                   const OptionalTensor& position_index,
-                                                   const OptionalTensor& alpha, std::optional<double> scale,
-                                                   std::optional<bool> include_self, std::string_view tie,
-                                                   std::string_view causal, std::string_view implementation) {
+std::tuple<at::Tensor, at::Tensor> autocast_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                   at::TensorList forest, at::TensorList plan,
+                                                   const OptionalTensor& positions,
+                                                   const OptionalTensor& position_index, const OptionalTensor& alpha,
+                                                   std::optional<double> scale, std::optional<bool> include_self,
+                                                   std::string_view tie, std::string_view causal,
+                                                   std::string_view implementation) {
   c10::impl::ExcludeDispatchKeyGuard no_autocast(
       c10::DispatchKeySet(at::autocast::get_autocast_dispatch_key_from_device_type(device)));
   const at::ScalarType dtype = at::autocast::get_autocast_dtype(device);
-  const auto cast = [&](const at::Tensor& tensor) {
-    return at::autocast::cached_cast(dtype, tensor, device);
-  };
+  const auto cast = [&](const at::Tensor& tensor) { return at::autocast::cached_cast(dtype, tensor, device); };
   return call_attention(cast(q), cast(k), cast(v), forest, plan,
-                        positions ? OptionalTensor(cast(*positions)) : std::nullopt, position_index, alpha,
-                        scale, include_self, tie, causal, implementation);
+                        positions ? OptionalTensor(cast(*positions)) : std::nullopt, position_index, alpha, scale,
+                        include_self, tie, causal, implementation);
 }
 
 #define RAMIFY_ATTENTION_ARGUMENTS                                                            \
@@ -166,8 +151,7 @@ std::tuple<at::Tensor, at::Tensor> autocast_kernel(const at::Tensor& q, const at
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(ramify, m) {
-  m.def("attention(" RAMIFY_ATTENTION_ARGUMENTS ") -> (Tensor out, Tensor energy)",
-        {at::Tag::pt2_compliant_tag});
+  m.def("attention(" RAMIFY_ATTENTION_ARGUMENTS ") -> (Tensor out, Tensor energy)", {at::Tag::pt2_compliant_tag});
   m.def("attention_backward(Tensor grad_out, Tensor grad_energy, " RAMIFY_ATTENTION_ARGUMENTS
         ") -> (Tensor q, Tensor k, Tensor v, Tensor positions, Tensor alpha)",
         {at::Tag::pt2_compliant_tag});
@@ -193,15 +177,13 @@ TORCH_LIBRARY_IMPL(ramify, AutocastCUDA, m) {
   m.impl("attention", autocast_kernel<c10::DeviceType::CUDA>);
 }
 
-std::tuple<at::Tensor, at::Tensor> call_attention(const at::Tensor& q, const at::Tensor& k,
-                                                  const at::Tensor& v, at::TensorList forest,
-                                                  at::TensorList plan, const OptionalTensor& positions,
-                                                  const OptionalTensor& position_index,
+std::tuple<at::Tensor, at::Tensor> call_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                  at::TensorList forest, at::TensorList plan,
+                                                  const OptionalTensor& positions, const OptionalTensor& position_index,
                                                   const OptionalTensor& alpha, std::optional<double> scale,
                                                   std::optional<bool> include_self, std::string_view tie,
                                                   std::string_view causal, std::string_view implementation) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("ramify::attention", "").typed<AttentionOp>();
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("ramify::attention", "").typed<AttentionOp>();
   return op.call(q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal,
                  implementation);
 }
@@ -210,13 +192,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> call_atte
     const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
     const at::Tensor& v, at::TensorList forest, at::TensorList plan, const OptionalTensor& positions,
     const OptionalTensor& position_index, const OptionalTensor& alpha, std::optional<double> scale,
-    std::optional<bool> include_self, std::string_view tie, std::string_view causal,
-    std::string_view implementation) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("ramify::attention_backward", "")
-                             .typed<AttentionBackwardOp>();
-  return op.call(grad_out, grad_energy, q, k, v, forest, plan, positions, position_index, alpha, scale,
-                 include_self, tie, causal, implementation);
+    std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("ramify::attention_backward", "").typed<AttentionBackwardOp>();
+  return op.call(grad_out, grad_energy, q, k, v, forest, plan, positions, position_index, alpha, scale, include_self,
+                 tie, causal, implementation);
 }
 
 }  // namespace ramify

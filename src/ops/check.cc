@@ -21,8 +21,8 @@ void check_rank(const at::Tensor& tensor, const char* name, const char* expected
 }
 
 void check_same_kind(const at::Tensor& tensor, const char* name, const at::Tensor& q) {
-  require(tensor.scalar_type() == q.scalar_type(), name, " is ", tensor.scalar_type(), ", q is ",
-          q.scalar_type(), "; they must have one dtype");
+  require(tensor.scalar_type() == q.scalar_type(), name, " is ", tensor.scalar_type(), ", q is ", q.scalar_type(),
+          "; they must have one dtype");
   require(tensor.device() == q.device(), name, " is on ", tensor.device(), ", q is on ", q.device(),
           "; they must be on one device");
 }
@@ -32,20 +32,18 @@ void check_inputs(const Problem& p) {
   check_rank(p.k, "k", "[leaves, key heads, dim]");
   check_rank(p.v, "v", "[leaves, key heads, value dim]");
   const at::ScalarType dtype = p.q.scalar_type();
-  require(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf,
-          "q is ", dtype, "; expected float32, float64, bfloat16 or float16");
+  require(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf, "q is ", dtype,
+          "; expected float32, float64, bfloat16 or float16");
   check_same_kind(p.k, "k", p.q);
   check_same_kind(p.v, "v", p.q);
   require(p.q.size(1) > 0 && p.q.size(2) > 0, "q has shape ", p.q.sizes(),
           "; it needs at least one head and one dimension");
-  require(p.k.size(1) > 0 && p.q.size(1) % p.k.size(1) == 0, "k has ", p.k.size(1), " heads, q has ",
-          p.q.size(1), "; heads of k must divide heads of q");
-  require(p.v.size(1) == p.k.size(1), "v has ", p.v.size(1), " heads, k has ", p.k.size(1),
-          "; they must be equal");
-  require(p.k.size(2) == p.q.size(2), "k has dimension ", p.k.size(2), ", q has ", p.q.size(2),
-          "; they must be equal");
-  require(p.k.size(0) == p.q.size(0) && p.v.size(0) == p.q.size(0), "q, k and v have ", p.q.size(0), ", ",
-          p.k.size(0), " and ", p.v.size(0), " rows; they must be equal");
+  require(p.k.size(1) > 0 && p.q.size(1) % p.k.size(1) == 0, "k has ", p.k.size(1), " heads, q has ", p.q.size(1),
+          "; heads of k must divide heads of q");
+  require(p.v.size(1) == p.k.size(1), "v has ", p.v.size(1), " heads, k has ", p.k.size(1), "; they must be equal");
+  require(p.k.size(2) == p.q.size(2), "k has dimension ", p.k.size(2), ", q has ", p.q.size(2), "; they must be equal");
+  require(p.k.size(0) == p.q.size(0) && p.v.size(0) == p.q.size(0), "q, k and v have ", p.q.size(0), ", ", p.k.size(0),
+          " and ", p.v.size(0), " rows; they must be equal");
 }
 
 void check_forest(const Problem& p) {
@@ -64,19 +62,19 @@ void check_positions(const Problem& p, int64_t num_nodes) {
   if (!p.positions.defined()) return;
   check_rank(p.positions, "positions", "[P, heads, position dim]");
   check_same_kind(p.positions, "positions", p.q);
-  require(p.positions.size(1) == p.q.size(1), "positions have ", p.positions.size(1), " heads, q has ",
-          p.q.size(1), "; they must be equal");
+  require(p.positions.size(1) == p.q.size(1), "positions have ", p.positions.size(1), " heads, q has ", p.q.size(1),
+          "; they must be equal");
   const at::Tensor& index = p.position_index;
-  require(index.dim() == 1 && index.size(0) == num_nodes, "position_index has shape ", index.sizes(),
-          "; expected [", num_nodes, "], one entry a node of the forest");
+  require(index.dim() == 1 && index.size(0) == num_nodes, "position_index has shape ", index.sizes(), "; expected [",
+          num_nodes, "], one entry a node of the forest");
   require(index.scalar_type() == at::kLong, "position_index is ", index.scalar_type(), "; expected int64");
   require(index.device() == p.q.device(), "position_index is on ", index.device(), ", q is on ", p.q.device(),
           "; they must be on one device");
   if (!index.is_cpu() || num_nodes == 0) return;  // elsewhere a look at the values would wait for the device
   const auto [low, high] = at::aminmax(index);
-  require(low.item<int64_t>() >= -1 && high.item<int64_t>() < p.positions.size(0),
-          "position_index runs from ", low.item<int64_t>(), " to ", high.item<int64_t>(),
-          "; expected -1 (none) to ", p.positions.size(0) - 1, ", the last row of positions");
+  require(low.item<int64_t>() >= -1 && high.item<int64_t>() < p.positions.size(0), "position_index runs from ",
+          low.item<int64_t>(), " to ", high.item<int64_t>(), "; expected -1 (none) to ", p.positions.size(0) - 1,
+          ", the last row of positions");
 }
 
 void check_alpha(const Problem& p, int64_t num_levels) {
@@ -150,17 +148,15 @@ Problem check(const AttentionCall& call) {
   p.tie = tie_from(call.tie);
   p.causal = causal_from(call.causal);
   p.include_self = call.include_self.value_or(p.causal != Causal::none);
-  require(p.include_self || p.causal == Causal::none, "include_self is off; causal=", call.causal,
-          " needs it");
+  require(p.include_self || p.causal == Causal::none, "include_self is off; causal=", call.causal, " needs it");
   check_inputs(p);
   p.scale = call.scale.value_or(1 / std::sqrt(static_cast<double>(p.q.size(2))));
   require(std::isfinite(p.scale), "scale is ", p.scale, "; expected a finite number");
   check_forest(p);
 
   const int64_t num_nodes = p.forest[0].numel() - 1;
-  require(p.positions.defined() == p.position_index.defined(),
-          p.positions.defined() ? "positions" : "position_index", " given without ",
-          p.positions.defined() ? "position_index" : "positions", "; they belong together");
+  require(p.positions.defined() == p.position_index.defined(), p.positions.defined() ? "positions" : "position_index",
+          " given without ", p.positions.defined() ? "position_index" : "positions", "; they belong together");
   check_positions(p, num_nodes);
   check_alpha(p, std::max<int64_t>(p.forest[1].numel() - 2, 0));
   return p;

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -15,7 +16,7 @@ namespace {
 // autograd). This switches it on again for a while.
 class AutogradScope {
  public:
-  AutogradScope() : saved_(c10::impl::tls_local_dispatch_key_set()), grad_mode_(true) {
+  AutogradScope() : ordinary_(false), saved_(c10::impl::tls_local_dispatch_key_set()), grad_mode_(true) {
     c10::impl::LocalDispatchKeySet with_autograd = saved_;
     with_autograd.excluded_ = saved_.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
     c10::impl::_force_tls_local_dispatch_key_set(with_autograd);
@@ -25,6 +26,7 @@ class AutogradScope {
   AutogradScope& operator=(const AutogradScope&) = delete;
 
  private:
+  c10::InferenceMode ordinary_;
   c10::impl::LocalDispatchKeySet saved_;
   at::AutoGradMode grad_mode_;
 };
@@ -42,7 +44,7 @@ AttentionGradients backward(const Problem& given, const at::Tensor& grad_out, co
   std::vector<at::Tensor> inputs;
   for (at::Tensor* input : {&problem.q, &problem.k, &problem.v, &problem.positions, &problem.alpha}) {
     if (!input->defined()) continue;
-    *input = input->detach().requires_grad_();
+    *input = (input->is_inference() ? input->clone() : input->detach()).requires_grad_();
     inputs.push_back(*input);
   }
   const AttentionOutput output = composed::attention(problem, ExactAttention());

@@ -19,9 +19,9 @@ Implementation choose(const Problem& problem, Implementation requested, const ch
     return topics && std::string_view(topics).find("dispatch") != std::string_view::npos;
   }();
   if (log) {
-    std::cerr << "ramify: attention " << pass << ", " << problem.num_leaves() << " leaves, "
-              << problem.num_heads() << " heads, " << problem.q.scalar_type() << " on " << problem.q.device()
-              << ": " << name_of(chosen) << "\n";
+    std::cerr << "ramify: attention " << pass << ", " << problem.num_leaves() << " leaves, " << problem.num_heads()
+              << " heads, " << problem.q.scalar_type() << " on " << problem.q.device() << ": " << name_of(chosen)
+              << "\n";
   }
   return chosen;
 }

@@ -1,6 +1,7 @@
 // Registers the builders of forests with torch, as ops on int64 vectors, for callers that have no C++.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
 #include "ops/op.h"
@@ -32,8 +33,7 @@ Forest forest_of(at::TensorList arrays) {
 // The five arrays every Forest keeps, then whatever else the builder gives.
 Tensors tensors_of(const Forest& forest, Tensors more = {}) {
   const ForestArrays arrays = arrays_of(forest);
-  Tensors tensors = {arrays.first_child, arrays.level_begin, arrays.tree_begin, arrays.leaf_nodes,
-                     arrays.first_leaf};
+  Tensors tensors = {arrays.first_child, arrays.level_begin, arrays.tree_begin, arrays.leaf_nodes, arrays.first_leaf};
   tensors.insert(tensors.end(), more.begin(), more.end());
   return tensors;
 }
@@ -44,8 +44,8 @@ Tensors windows_op(const at::Tensor& lengths, std::string_view branching) {
 
 Tensors grid_windows_op(const at::Tensor& rows, const at::Tensor& columns, std::string_view branching) {
   const auto row_counts = integers(rows, "rows"), column_counts = integers(columns, "columns");
-  TORCH_CHECK_VALUE(row_counts.size() == column_counts.size(), "grid_windows: ", row_counts.size(),
-                    " row counts, ", column_counts.size(), " column counts");
+  TORCH_CHECK_VALUE(row_counts.size() == column_counts.size(), "grid_windows: ", row_counts.size(), " row counts, ",
+                    column_counts.size(), " column counts");
   std::vector<GridShape> grids;
   for (size_t g = 0; g < row_counts.size(); ++g) grids.push_back({row_counts[g], column_counts[g]});
   GridForest result = grid_windows(grids, GridBranching::parse(branching));
@@ -69,15 +69,13 @@ Tensors from_parents_op(const at::Tensor& parents) {
 
 // Three arrays a forest, one forest after the other.
 Tensors concatenate_op(at::TensorList arrays) {
-  TORCH_CHECK_VALUE(arrays.size() % 3 == 0,
-                    "concatenate: expected first_child, level_begin, tree_begin a forest");
+  TORCH_CHECK_VALUE(arrays.size() % 3 == 0, "concatenate: expected first_child, level_begin, tree_begin a forest");
   std::vector<Forest> forests;
   for (size_t i = 0; i < arrays.size(); i += 3) forests.push_back(forest_of(arrays.slice(i, 3)));
   return tensors_of(concatenate(forests));
 }
 
-Tensors from_arrays_op(const at::Tensor& first_child, const at::Tensor& level_begin,
-                       const at::Tensor& tree_begin) {
+Tensors from_arrays_op(const at::Tensor& first_child, const at::Tensor& level_begin, const at::Tensor& tree_begin) {
   return tensors_of(forest_of({first_child, level_begin, tree_begin}));
 }
 
@@ -95,6 +93,7 @@ Tensors plan_op(at::TensorList arrays, std::string_view tie, std::string_view ca
 }
 
 at::Tensor at_data(const Forest& forest, std::span<const int64_t> data) {
+  const c10::InferenceMode ordinary(false);  // usable for training wherever it was made
   // Tensors of a Forest are read only by agreement; the Forest lives as long as any of them.
   return at::from_blob(
       const_cast<int64_t*>(data.data()), {static_cast<int64_t>(data.size())}, [forest](void*) {}, at::kLong);

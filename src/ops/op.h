@@ -19,10 +19,10 @@ using AttentionOp = std::tuple<at::Tensor, at::Tensor>(
 
 using AttentionBackwardOp = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
-    const at::Tensor& v, at::TensorList forest, at::TensorList plan,
-    const std::optional<at::Tensor>& positions, const std::optional<at::Tensor>& position_index,
-    const std::optional<at::Tensor>& alpha, std::optional<double> scale, std::optional<bool> include_self,
-    std::string_view tie, std::string_view causal, std::string_view implementation);
+    const at::Tensor& v, at::TensorList forest, at::TensorList plan, const std::optional<at::Tensor>& positions,
+    const std::optional<at::Tensor>& position_index, const std::optional<at::Tensor>& alpha,
+    std::optional<double> scale, std::optional<bool> include_self, std::string_view tie, std::string_view causal,
+    std::string_view implementation);
 
 // Both through torch's dispatcher, so that autograd, autocast and tracing see them.
 AttentionOp call_attention;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
 
 #include <cstring>
 #include <memory>
@@ -15,6 +16,7 @@ at::Tensor own_records(std::vector<Record> records) {
   static_assert(sizeof(Record) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Record>);
   constexpr int64_t kFields = sizeof(Record) / sizeof(int64_t);
   auto owner = std::make_shared<std::vector<Record>>(std::move(records));
+  const c10::InferenceMode ordinary(false);  // a forest met first in inference mode can be trained on later
   return at::from_blob(
       owner->data(), {static_cast<int64_t>(owner->size()), kFields}, [owner](void*) {}, at::kLong);
 }
@@ -46,8 +48,8 @@ at::Tensor own_as_tensor(std::vector<int64_t> values) {
 }
 
 std::vector<at::Tensor> to_tensors(Plan plan, at::Device device) {
-  std::vector<int64_t> schedule = {static_cast<int64_t>(plan.levels.size()),
-                                   static_cast<int64_t>(plan.batches.size())};
+  const c10::InferenceMode ordinary(false);
+  std::vector<int64_t> schedule = {static_cast<int64_t>(plan.levels.size()), static_cast<int64_t>(plan.batches.size())};
   append_records(schedule, plan.levels);
   append_records(schedule, plan.batches);
   return {own_as_tensor(std::move(schedule)), own_records(std::move(plan.families)).to(device),

@@ -25,8 +25,7 @@ struct HostProblem {
     q = p.q.detach().to(host).contiguous();
     k = p.k.detach().to(host).contiguous();
     v = p.v.detach().to(host).contiguous();
-    positions =
-        p.positions.defined() ? p.positions.detach().to(host).contiguous() : at::empty({0, 0, 0}, host);
+    positions = p.positions.defined() ? p.positions.detach().to(host).contiguous() : at::empty({0, 0, 0}, host);
     position_index = p.positions.defined() ? p.position_index.cpu().contiguous() : at::empty({0}, at::kLong);
     alpha = p.alpha.defined() ? p.alpha.detach().to(host).contiguous() : at::ones({1}, host);
     params.forest = forest_from(p.forest);
@@ -41,8 +40,7 @@ struct HostProblem {
   }
 };
 
-at::Tensor tensor_from(const std::vector<double>& values, at::IntArrayRef shape,
-                       const at::TensorOptions& options) {
+at::Tensor tensor_from(const std::vector<double>& values, at::IntArrayRef shape, const at::TensorOptions& options) {
   at::Tensor tensor = at::empty(shape, at::kDouble);
   std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<double>());
   return tensor.to(options);

@@ -225,8 +225,7 @@ class Head {
     for (int64_t i = 0; i < forest_.num_leaves(); ++i) {
       const int64_t leaf_node = forest_.leaf_nodes()[i];
       Real e = self_score(leaf_node);
-      Vector<Real> gathered =
-          v_[leaf_node];  // what the part below the present node sees, were all mass its own
+      Vector<Real> gathered = v_[leaf_node];  // what the part below the present node sees, were all mass its own
       int64_t a = leaf_node;
       for (;; a = parent_[a]) {
         count[a] += 1;
@@ -313,8 +312,8 @@ AttentionGradients attention_backward(const AttentionParams& params, std::span<c
       for (const double value : values) variables.emplace_back(tape, value);
       return variables;
     };
-    const Inputs<Variable> inputs = {record(params.q), record(params.k), record(params.v),
-                                     record(params.positions), record(params.alpha)};
+    const Inputs<Variable> inputs = {record(params.q), record(params.k), record(params.v), record(params.positions),
+                                     record(params.alpha)};
     Head<Variable> head(params, inputs, h);
     head.run();
 

@@ -48,12 +48,8 @@ class Variable {
   double value() const { return value_; }
   int64_t id() const { return id_; }  // entry of the tape, -1 for a constant
 
-  friend Variable operator+(const Variable& a, const Variable& b) {
-    return {a, b, a.value_ + b.value_, 1, 1};
-  }
-  friend Variable operator-(const Variable& a, const Variable& b) {
-    return {a, b, a.value_ - b.value_, 1, -1};
-  }
+  friend Variable operator+(const Variable& a, const Variable& b) { return {a, b, a.value_ + b.value_, 1, 1}; }
+  friend Variable operator-(const Variable& a, const Variable& b) { return {a, b, a.value_ - b.value_, 1, -1}; }
   friend Variable operator*(const Variable& a, const Variable& b) {
     return {a, b, a.value_ * b.value_, b.value_, a.value_};
   }

@@ -33,8 +33,7 @@ Upward upward(const Setup& setup) {
     if (l == 0) result.root_energy = e;
     for (const BatchRows& batch : level.batches()) {
       const at::Tensor children_q = batch.take_children(q);
-      const FamilyAttentionInput input =
-          family_input(setup, l, batch, children_q, batch.child_numbers(), k, v);
+      const FamilyAttentionInput input = family_input(setup, l, batch, children_q, batch.child_numbers(), k, v);
       const FamilyStep step = family_step(setup, batch, input, batch.take_children(e));
       const at::Tensor sizes = batch.sizes(q.scalar_type());
       q_parts.push_back(weighted_mean(children_q, sizes));
@@ -89,9 +88,8 @@ at::Tensor downward(const Setup& setup, const std::vector<std::vector<FamilyStep
 
 HeadsFirstOutput block_attention(const Setup& setup) {
   const Upward up = upward(setup);
-  return {downward(setup, up.steps), up.root_energy.defined()
-                                         ? up.root_energy
-                                         : at::empty({setup.leaf_q.size(0), 0}, setup.leaf_q.options())};
+  return {downward(setup, up.steps),
+          up.root_energy.defined() ? up.root_energy : at::empty({setup.leaf_q.size(0), 0}, setup.leaf_q.options())};
 }
 
 }  // namespace ramify::composed

@@ -34,8 +34,7 @@ at::Tensor heads_first(const at::Tensor& tensor, int64_t heads, at::ScalarType d
 // Position vectors [H, n, dp] of the given nodes; the zero vector where the index is -1.
 at::Tensor positions_of(const Problem& p, const at::Tensor& nodes, at::ScalarType dtype) {
   const at::Tensor index = p.position_index.index_select(0, nodes);
-  const at::Tensor table =
-      at::constant_pad_nd(p.positions, {0, 0, 0, 0, 0, 1});  // -1 means the row behind the last
+  const at::Tensor table = at::constant_pad_nd(p.positions, {0, 0, 0, 0, 0, 1});  // -1 means the row behind the last
   const at::Tensor rows = index.masked_fill(index < 0, p.positions.size(0));
   return heads_first(table.index_select(0, rows), p.num_heads(), dtype);
 }
@@ -82,8 +81,8 @@ at::Tensor root_energies(const Problem& p, const PlanView& plan, const at::Tenso
   const at::Tensor sizes = roots.select(1, kNodeSize);
   if (p.tie == Tie::block) return leaf_energy.index_select(1, roots.select(1, kNodeFirstLeaf) + sizes - 1);
   const at::Tensor root_of_leaf = at::repeat_interleave(sizes, std::optional<int64_t>(p.num_leaves()));
-  const at::Tensor sums = at::zeros({p.num_heads(), sizes.size(0)}, leaf_energy.options())
-                              .index_add(1, root_of_leaf, leaf_energy);
+  const at::Tensor sums =
+      at::zeros({p.num_heads(), sizes.size(0)}, leaf_energy.options()).index_add(1, root_of_leaf, leaf_energy);
   return sums / sizes;
 }
 
@@ -94,8 +93,7 @@ at::Tensor tree_energies(const Problem& p, const at::Tensor& root_energy) {
   if (root_energy.size(1) == num_trees) return root_energy.t().contiguous();
   const at::Tensor has_root = begin.narrow(0, 1, num_trees) > begin.narrow(0, 0, num_trees);
   const at::Tensor trees = has_root.nonzero().squeeze(1).to(root_energy.device());
-  return at::full({num_trees, p.num_heads()}, -INFINITY, root_energy.options())
-      .index_copy(0, trees, root_energy.t());
+  return at::full({num_trees, p.num_heads()}, -INFINITY, root_energy.options()).index_copy(0, trees, root_energy.t());
 }
 
 bool is_sparse(const at::Tensor& alpha) {

@@ -26,13 +26,12 @@ struct Setup {
   const PlanView& plan;
   std::vector<Level> levels;  // from the roots; so are the vectors below
   const InnerAttention& inner;
-  std::vector<at::Tensor> q, k, v;  // the leaves of each level; grouped keys repeated
-  std::vector<at::Tensor>
-      positions;          // [H, n, dp] of each level's nodes towards siblings; empty without positions
-  at::Tensor leaf_q;      // [H, T, d]: of all leaves in order
-  at::Tensor self_score;  // [H, T]: -inf without include_self
-  at::Tensor self_value;  // [H, T, dv]: v, or 0 without include_self
-  at::Tensor alpha;       // [1] or [levels]; undefined: softmax
+  std::vector<at::Tensor> q, k, v;    // the leaves of each level; grouped keys repeated
+  std::vector<at::Tensor> positions;  // [H, n, dp] of each level's nodes towards siblings; empty without positions
+  at::Tensor leaf_q;                  // [H, T, d]: of all leaves in order
+  at::Tensor self_score;              // [H, T]: -inf without include_self
+  at::Tensor self_value;              // [H, T, dv]: v, or 0 without include_self
+  at::Tensor alpha;                   // [1] or [levels]; undefined: softmax
   SiblingMask mask = SiblingMask::others;
   double scale = 1;
 
@@ -55,9 +54,8 @@ HeadsFirstOutput leaf_attention(const Setup& setup, LeafQuery query);
 HeadsFirstOutput untied_sparse_attention(const Setup& setup);
 
 // Children and queries of one batch, ready for attention; `queries` [H, F, Q, d].
-FamilyAttentionInput family_input(const Setup& setup, size_t level, const BatchRows& batch,
-                                  const at::Tensor& queries, const at::Tensor& own, const at::Tensor& level_k,
-                                  const at::Tensor& level_v);
+FamilyAttentionInput family_input(const Setup& setup, size_t level, const BatchRows& batch, const at::Tensor& queries,
+                                  const at::Tensor& own, const at::Tensor& level_k, const at::Tensor& level_v);
 
 // What each query does with its attention (docs/algorithm.md, section 2 and 7): the mass m it keeps for what
 // is below it, the sum w·a that it spreads over siblings, and t.

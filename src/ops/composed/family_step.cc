@@ -26,9 +26,8 @@ FamilyStep sparse_step(const FamilyAttentionInput& input, const at::Tensor& e, c
 
 }  // namespace
 
-FamilyAttentionInput family_input(const Setup& setup, size_t level, const BatchRows& batch,
-                                  const at::Tensor& queries, const at::Tensor& own, const at::Tensor& level_k,
-                                  const at::Tensor& level_v) {
+FamilyAttentionInput family_input(const Setup& setup, size_t level, const BatchRows& batch, const at::Tensor& queries,
+                                  const at::Tensor& own, const at::Tensor& level_k, const at::Tensor& level_v) {
   FamilyAttentionInput input;
   input.q = queries;
   input.k = batch.take_children(level_k);
@@ -56,8 +55,7 @@ FamilyStep family_step(const Setup& setup, const BatchRows& batch, const FamilyA
   if (!soft.any().item<bool>()) return sparse;
   const FamilyStep softmax = softmax_step(setup.inner, input, e);
   const at::Tensor choice = soft.unsqueeze(-1);
-  return {at::where(choice, softmax.stay, sparse.stay),
-          at::where(choice.unsqueeze(-1), softmax.spread, sparse.spread),
+  return {at::where(choice, softmax.stay, sparse.stay), at::where(choice.unsqueeze(-1), softmax.spread, sparse.spread),
           at::where(choice, softmax.energy, sparse.energy)};
 }
 

@@ -55,19 +55,16 @@ FamilyAttentionOutput ExactAttention::operator()(const FamilyAttentionInput& inp
           (divisor.log() + shift.squeeze(-1)).masked_fill(nothing, -INFINITY)};
 }
 
-FavorAttention::FavorAttention(int64_t num_features, uint64_t seed)
-    : num_features_(num_features), seed_(seed) {
+FavorAttention::FavorAttention(int64_t num_features, uint64_t seed) : num_features_(num_features), seed_(seed) {
   if (num_features < 1) {
-    throw std::invalid_argument("FavorAttention: " + std::to_string(num_features) +
-                                " features; expected at least 1");
+    throw std::invalid_argument("FavorAttention: " + std::to_string(num_features) + " features; expected at least 1");
   }
 }
 
 namespace {
 
 // Directions [features, dim], orthogonal in groups of `dim`, with the lengths of Gaussian vectors.
-at::Tensor random_directions(int64_t num_features, int64_t dim, uint64_t seed,
-                             const at::TensorOptions& options) {
+at::Tensor random_directions(int64_t num_features, int64_t dim, uint64_t seed, const at::TensorOptions& options) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   std::vector<at::Tensor> groups;
   for (int64_t have = 0; have < num_features; have += dim) {
@@ -115,8 +112,7 @@ FamilyAttentionOutput FavorAttention::operator()(const FamilyAttentionInput& inp
   const at::Tensor sum = sums.select(-1, value_dim);
   const at::Tensor nothing = sum <= 0;
   const at::Tensor divisor = sum.masked_fill(nothing, 1);
-  const at::Tensor log_sum =
-      divisor.log() + shift_q.squeeze(-1) + shift_k.squeeze(-1) - std::log(num_features_);
+  const at::Tensor log_sum = divisor.log() + shift_q.squeeze(-1) + shift_k.squeeze(-1) - std::log(num_features_);
   return {(sums.narrow(-1, 0, value_dim) / divisor.unsqueeze(-1)).masked_fill(nothing.unsqueeze(-1), 0),
           log_sum.masked_fill(nothing, -INFINITY)};
 }

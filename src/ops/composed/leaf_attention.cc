@@ -29,9 +29,8 @@ struct ClimbParts {
 
 // causal=prefix: from the leaf's ancestor on this level to the ancestor's parent. Complete children to the
 // left join the sums; their t is the one at their last leaf.
-void widen_prefix(const BatchRows& batch, const at::Tensor& own, const at::Tensor& child_q_sums,
-                  const at::Tensor& t, const at::Tensor& query_sum, const at::Tensor& count,
-                  ClimbParts& parts) {
+void widen_prefix(const BatchRows& batch, const at::Tensor& own, const at::Tensor& child_q_sums, const at::Tensor& t,
+                  const at::Tensor& query_sum, const at::Tensor& count, ClimbParts& parts) {
   const at::Tensor sizes = batch.sizes(t.scalar_type()).unsqueeze(0);
   const at::Tensor wider_count = count + pick_children(sums_before(sizes), own);
   const at::Tensor complete = sizes * pick_children(t, batch.last_leaf());

@@ -35,8 +35,7 @@ at::Tensor RowOrder::restore(std::vector<at::Tensor> parts, const at::Tensor& ba
   return at::cat(parts, 1).index_select(1, source_);
 }
 
-at::Tensor RowOrder::restore_consecutive(const std::vector<at::Tensor>& parts,
-                                         const at::Tensor& background) const {
+at::Tensor RowOrder::restore_consecutive(const std::vector<at::Tensor>& parts, const at::Tensor& background) const {
   std::vector<size_t> order(parts.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
@@ -61,8 +60,7 @@ at::Tensor RowOrder::source_of_rows(bool with_background, at::Device device) con
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   int64_t total = 0;
   for (const Destination& d : destinations_) total += d.count;
-  at::Tensor source =
-      with_background ? at::arange(total, total + rows_ + 1, options) : at::empty({rows_ + 1}, options);
+  at::Tensor source = with_background ? at::arange(total, total + rows_ + 1, options) : at::empty({rows_ + 1}, options);
   int64_t begin = 0;
   for (const Destination& d : destinations_) {
     const at::Tensor stands = at::arange(begin, begin + d.count, options);
@@ -105,8 +103,7 @@ at::Tensor BatchRows::take_children(const at::Tensor& level_rows) const {
 
 at::Tensor BatchRows::take_queries(const at::Tensor& query_rows) const {
   const int64_t count = batch_.families * batch_.queries;
-  return split_rows(take(query_rows, batch_.query_begin, count, query_places_), batch_.families,
-                    batch_.queries);
+  return split_rows(take(query_rows, batch_.query_begin, count, query_places_), batch_.families, batch_.queries);
 }
 
 at::Tensor BatchRows::take_parents(const at::Tensor& upper_rows) const {
@@ -117,8 +114,8 @@ Destination BatchRows::parents() const {
   return {batch_.parent_begin, batch_.families, family_rows_.select(1, kFamilyParent)};
 }
 
-Destination BatchRows::destination(int64_t begin, const at::Tensor& places, int64_t count_field,
-                                   int64_t width, int64_t rows) const {
+Destination BatchRows::destination(int64_t begin, const at::Tensor& places, int64_t count_field, int64_t width,
+                                   int64_t rows) const {
   Destination result = {begin, batch_.families * width, {}};
   if (begin < 0) result.index = places.masked_fill(padding(count_field, width).flatten(), rows);
   return result;
@@ -162,8 +159,7 @@ at::Tensor BatchRows::family_depth() const {
 
 Level::Level(const PlanView& plan, const PlanLevel& shape, const std::vector<BatchRows>& families_below)
     : shape_(shape), order_(shape.num_nodes) {
-  for (int64_t b = shape.batch_begin; b < shape.batch_end; ++b)
-    batches_.emplace_back(plan, shape, plan.batches[b]);
+  for (int64_t b = shape.batch_begin; b < shape.batch_end; ++b) batches_.emplace_back(plan, shape, plan.batches[b]);
   const at::Tensor leaf_rows = plan.leaves.narrow(0, shape.leaf_begin, shape.num_leaves);
   leaf_numbers_ = leaf_rows.select(1, kLeafNumber);
   leaf_places_ = leaf_rows.select(1, kLeafPlace);
@@ -188,8 +184,7 @@ std::vector<at::Tensor> leaves_by_level(const at::Tensor& leaf_rows, const PlanV
   std::vector<int64_t> sizes;
   for (const PlanLevel& level : plan.levels) sizes.push_back(level.num_leaves);
   const bool one_level = std::count(sizes.begin(), sizes.end(), 0) + 1 == static_cast<int64_t>(sizes.size());
-  const at::Tensor ordered =
-      one_level ? leaf_rows : leaf_rows.index_select(1, plan.leaves.select(1, kLeafNumber));
+  const at::Tensor ordered = one_level ? leaf_rows : leaf_rows.index_select(1, plan.leaves.select(1, kLeafNumber));
   return ordered.split_with_sizes(sizes, 1);
 }
 

@@ -46,8 +46,7 @@ class BatchRows {
 
   at::Tensor take_children(const at::Tensor& level_rows) const;  // [H, n, ...] -> [H, F, B, ...]
   at::Tensor take_queries(const at::Tensor& query_rows) const;   // [H, n, ...] -> [H, F, Q, ...]
-  at::Tensor take_parents(
-      const at::Tensor& upper_rows) const;  // [H, n, ...] of the level above -> [H, F, ...]
+  at::Tensor take_parents(const at::Tensor& upper_rows) const;   // [H, n, ...] of the level above -> [H, F, ...]
 
   Destination parents() const;               // of [F] results, on the level above
   Destination children(int64_t rows) const;  // of flattened [F, B] results, on the level; padding is dropped
@@ -55,9 +54,9 @@ class BatchRows {
 
   at::Tensor sizes(at::ScalarType dtype) const;  // [F, B]: leaves below each child, 0 for padding
   at::Tensor child_numbers() const;              // [F, B]: 0, 1, ... in every family
-  at::Tensor last_leaf() const;      // [F, B]: the last leaf below each child, counted in its family
-  at::Tensor child_of_leaf() const;  // [F, Q]: the child above each leaf, where queries are leaves
-  at::Tensor family_depth() const;   // [F]: original depth of the parent
+  at::Tensor last_leaf() const;                  // [F, B]: the last leaf below each child, counted in its family
+  at::Tensor child_of_leaf() const;              // [F, Q]: the child above each leaf, where queries are leaves
+  at::Tensor family_depth() const;               // [F]: original depth of the parent
 
  private:
   at::Tensor family_field(int64_t field) const;  // [F, 1]
@@ -80,9 +79,7 @@ class Level {
   Level(const PlanView& plan, const PlanLevel& shape, const std::vector<BatchRows>& families_below);
 
   const PlanLevel& shape() const { return shape_; }
-  const std::vector<BatchRows>& batches() const {
-    return batches_;
-  }  // families whose children are on this level
+  const std::vector<BatchRows>& batches() const { return batches_; }  // families whose children are on this level
 
   // The level's rows, from those of its leaves and from what its inner nodes got from their families: [H, F,
   // ...] for each batch below, in order.

@@ -55,8 +55,7 @@ SparseWeights entmax(const at::Tensor& scores, const at::Tensor& valid, const at
       return mass_and_slope(entmax_base(scores, valid, alpha, tau.unsqueeze(-1)), alpha);
     });
   }
-  const MassAndSlope at_solved =
-      mass_and_slope(entmax_base(scores, valid, alpha, solved.unsqueeze(-1)), alpha);
+  const MassAndSlope at_solved = mass_and_slope(entmax_base(scores, valid, alpha, solved.unsqueeze(-1)), alpha);
   const at::Tensor tau = differentiable_threshold(solved, at_solved);
   const at::Tensor weights = entmax_base(scores, valid, alpha, tau.unsqueeze(-1)).pow(1 / (alpha - 1));
   return {weights, energy_terms(scores, valid, weights, alpha).sum(-1)};

@@ -84,8 +84,7 @@ MassAndSlope mass_of_leaves(const Scattered& all, const at::Tensor& alpha, const
   MassAndSlope total = mass_and_slope(own.unsqueeze(-1), alpha);
   for (const Entries& entries : all.families) {
     const at::Tensor family_tau = entries.batch.take_queries(tau).unsqueeze(-1);
-    const MassAndSlope part =
-        mass_and_slope(entmax_base(entries.scores, entries.valid, alpha, family_tau), alpha);
+    const MassAndSlope part = mass_and_slope(entmax_base(entries.scores, entries.valid, alpha, family_tau), alpha);
     total.mass = add_to_leaves(total.mass, entries, part.mass);
     total.slope = add_to_leaves(total.slope, entries, part.slope);
   }
