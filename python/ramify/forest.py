@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -29,7 +29,7 @@ def _integers(values: Integers, name: str) -> torch.Tensor:
     return tensor.to(torch.int64).contiguous()
 
 
-def _branching_text(branching: Branching, form=str) -> str:
+def _branching_text(branching: Union[str, int, Sequence[Any]], form: Callable[[Any], str] = str) -> str:
     if isinstance(branching, str):
         return branching
     if isinstance(branching, int):
@@ -112,7 +112,7 @@ class Forest:
 
     @classmethod
     def from_nested(cls, trees: Sequence[Any]) -> "Forest":
-        """One tree an item. A list is a node; whatever else it holds (numbers, strings, ...) is a leaf.
+        """One tree an item. A list is a node; whatever else it holds (numbers, strings, also tuples) is a leaf.
 
         An item that is not a list is a bare leaf, ``[]`` an empty tree; ``[]`` inside a tree is an error.
 

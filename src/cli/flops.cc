@@ -17,7 +17,7 @@ struct FlopsOptions {
   bool json = false;
 };
 
-// Four digits and a unit, as in the paper's table: 4.32 M, 835.8 k.
+// Five digits and a unit: 214.94 M, 835.76 k.
 std::string readable(double count) {
   const char* units[] = {"", " k", " M", " G", " T", " P"};
   size_t unit = 0;
@@ -25,16 +25,17 @@ std::string readable(double count) {
     count /= 1000;
     ++unit;
   }
-  return fmt::format("{:.4g}{}", count, units[unit]);
+  return fmt::format("{:.5g}{}", count, units[unit]);
 }
 
 void print_table(const FlopsOptions& options, const AttentionCost& flat, const AttentionCost& hierarchy) {
   fmt::print("Attention over {} tokens, width {}, {} heads, one layer\n\n", options.shape.tokens, options.shape.width,
              options.shape.heads);
   const auto row = [](const std::string& name, double a, double b) {
-    fmt::print("{:<28}{:>12}{:>16}{:>12}\n", name, readable(a), readable(b), fmt::format("{:.4g}x", a / b));
+    const std::string ratio = b > 0 ? fmt::format("{:.4g}", a / b) : "-";
+    fmt::print("{:<28}{:>12}{:>16}{:>12}\n", name, readable(a), readable(b), ratio);
   };
-  fmt::print("{:<28}{:>12}{:>16}{:>12}\n", "", "flat", options.hierarchy, "fewer");
+  fmt::print("{:<28}{:>12}{:>16}{:>12}\n", "", "flat", options.hierarchy, "ratio");
   row("FLOPs, paper's convention", flat.paper_flops, hierarchy.paper_flops);
   row("multiply-adds, counted", flat.multiply_adds, hierarchy.multiply_adds);
   row("scored pairs a head", static_cast<double>(flat.score_pairs), static_cast<double>(hierarchy.score_pairs));

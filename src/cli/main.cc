@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <exception>
+#include <stdexcept>
 
 #include "commands.h"
 #include "ramify/version.h"
@@ -16,6 +17,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::invalid_argument& error) {  // what the library says of a value that the user gave
+    fmt::print(stderr, "ramify: {}\n", error.what());
+    return 2;
   } catch (const std::exception& error) {
     fmt::print(stderr, "ramify: {}\n", error.what());
     return 1;

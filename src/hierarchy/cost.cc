@@ -15,6 +15,10 @@ void check(const AttentionShape& shape) {
     }
   };
   require(shape.tokens, "tokens");
+  if (shape.tokens > kMaxLeaves) {
+    throw std::invalid_argument("flops: tokens is " + std::to_string(shape.tokens) + "; expected at most " +
+                                std::to_string(kMaxLeaves));
+  }
   require(shape.width, "width");
   require(shape.heads, "heads");
 }
@@ -62,15 +66,23 @@ AttentionCost flat_cost(const AttentionShape& shape) {
 
 AttentionCost hierarchical_cost(const AttentionShape& shape, const Branching& branching) {
   check(shape);
-  const Forest forest = windows(std::vector<int64_t>{shape.tokens}, branching);
   AttentionCost cost;
+  windows(std::vector<int64_t>{}, branching);  // for its checks
   cost.paper_flops = paper_pairs(shape.tokens, branching) * paper_unit(shape);
-  for (int64_t n = 0; n < forest.num_nodes(); ++n) {
-    const int64_t b = forest.num_children(n);
-    cost.score_pairs += b * (b - 1);
+
+  // Level by level as `windows` builds them: n nodes in full groups of `size`, a short one, and the root over the rest.
+  double edges = 0;
+  int64_t n = shape.tokens;
+  const auto num_sizes = static_cast<int64_t>(branching.sizes.size());
+  for (int64_t l = 0; n > 1; ++l) {
+    const bool rest = l >= num_sizes && !branching.repeat_last;
+    const int64_t size = rest ? n : branching.sizes[std::min(l, num_sizes - 1)];
+    const int64_t full = n / size, left = n % size;
+    cost.score_pairs += full * size * (size - 1) + left * (left - 1);
+    edges += static_cast<double>(n);
+    n = full + (left != 0);
   }
   // Beside the pairs: means of q, k, v on the way up, and y + pi·w·a on the way down, once a node and entry.
-  const auto edges = static_cast<double>(forest.num_nodes() - 1);
   cost.multiply_adds = pair_multiply_adds(shape, static_cast<double>(cost.score_pairs)) + 4.0 * shape.width * edges;
   return cost;
 }
