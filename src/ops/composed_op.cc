@@ -12,11 +12,15 @@
 namespace ramify::composed_op {
 namespace {
 
-// Inside the kernel of an op autograd may be switched off for the thread (a compiled graph calls us below
-// autograd). This switches it on again for a while.
+// Inside the kernel of an op autograd may be switched off for the thread: a compiled graph calls us below autograd, a
+// caller may be in inference mode. This switches it on for a while, and autocast off: precision is ours to choose.
 class AutogradScope {
  public:
-  AutogradScope() : ordinary_(false), saved_(c10::impl::tls_local_dispatch_key_set()), grad_mode_(true) {
+  AutogradScope()
+      : ordinary_(false),
+        no_autocast_(c10::autocast_dispatch_keyset),
+        saved_(c10::impl::tls_local_dispatch_key_set()),
+        grad_mode_(true) {
     c10::impl::LocalDispatchKeySet with_autograd = saved_;
     with_autograd.excluded_ = saved_.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
     c10::impl::_force_tls_local_dispatch_key_set(with_autograd);
@@ -27,6 +31,7 @@ class AutogradScope {
 
  private:
   c10::InferenceMode ordinary_;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_;
   c10::impl::LocalDispatchKeySet saved_;
   at::AutoGradMode grad_mode_;
 };

@@ -8,6 +8,7 @@
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 
@@ -103,6 +104,8 @@ bool is_sparse(const at::Tensor& alpha) {
 }  // namespace
 
 AttentionOutput attention(const Problem& p, const InnerAttention& inner) {
+  // Sums and exponentials are computed in compute_dtype, whatever autocast would make of the products.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const PlanView plan(p.plan);
   const Setup setup = make_setup(p, plan, inner);
   HeadsFirstOutput result;
