@@ -46,6 +46,9 @@ load()
 @torch.library.register_fake("ramify::attention", allow_override=True)
 def _attention_shapes(q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal,
                       implementation):
+    for name, tensor in (("k", k), ("v", v), ("positions", positions), ("the forest", plan[1] if plan else None)):
+        if tensor is not None and tensor.device != q.device:
+            raise ValueError(f"attention: {name} is on {tensor.device}, q is on {q.device}; they must be on one device")
     energy_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     return (
         q.new_empty((q.shape[0], q.shape[1], v.shape[2])),

@@ -29,12 +29,15 @@ def _integers(values: Integers, name: str) -> torch.Tensor:
     return tensor.to(torch.int64).contiguous()
 
 
-def _branching_text(branching: Union[str, int, Sequence[Any]], form: Callable[[Any], str] = str) -> str:
+def _branching_text(where: str, branching: Any, form: Callable[[Any], str] = str) -> str:
+    """Window sizes in the text form that the library reads."""
     if isinstance(branching, str):
         return branching
-    if isinstance(branching, int):
-        branching = (branching,)
-    return ",".join(form(size) for size in branching)
+    try:
+        return ",".join(form(size) for size in ((branching,) if isinstance(branching, int) else branching))
+    except (TypeError, IndexError):
+        raise ValueError(f"{where}: branching is {branching!r}; expected window sizes from the bottom up, such as "
+                         "'2,4,8,16', '16*' or a list of them") from None
 
 
 class Forest:
@@ -73,7 +76,7 @@ class Forest:
         >>> Forest.windows([7, 3], "3,2")
         Forest(trees=2, leaves=10, nodes=17, depth=3)
         """
-        return cls(torch.ops.ramify.windows(_integers(lengths, "lengths"), _branching_text(branching)))
+        return cls(torch.ops.ramify.windows(_integers(lengths, "lengths"), _branching_text("windows", branching)))
 
     @classmethod
     def grid_windows(cls, shapes: Sequence[Tuple[int, int]],
@@ -91,7 +94,8 @@ class Forest:
             rows, columns = zip(*shapes) if len(shapes) else ((), ())
         except (TypeError, ValueError):
             raise ValueError("grid_windows: shapes must be a list of (rows, columns)") from None
-        text = _branching_text(branching, lambda size: f"{size}" if isinstance(size, int) else f"{size[0]}x{size[1]}")
+        text = _branching_text("grid_windows", branching,
+                               lambda size: f"{size}" if isinstance(size, int) else f"{size[0]}x{size[1]}")
         *arrays, permutation = torch.ops.ramify.grid_windows(
             _integers(rows, "rows"), _integers(columns, "columns"), text)
         return cls(arrays), permutation
@@ -107,6 +111,8 @@ class Forest:
         >>> Forest.from_segments([[2, 3, 1], [2, 1]])
         Forest(trees=2, leaves=6, nodes=11, depth=2)
         """
+        if not isinstance(levels, (list, tuple)):
+            raise ValueError(f"from_segments: levels is {type(levels).__name__}; expected a list of lists of lengths")
         return cls(torch.ops.ramify.from_segments(
             [_integers(level, f"from_segments: level {i}") for i, level in enumerate(levels)]))
 
@@ -157,10 +163,12 @@ class Forest:
     @classmethod
     def concatenate(cls, forests: Sequence["Forest"]) -> "Forest":
         """The trees of all forests, in order, on the device of the first."""
+        if not hasattr(forests, "__iter__"):
+            raise ValueError(f"concatenate: expected a list of forests, got {type(forests).__name__}")
         forests = list(forests)
         for forest in forests:
             if not isinstance(forest, Forest):
-                raise ValueError(f"concatenate: expected forests, got {type(forest).__name__}")
+                raise ValueError(f"concatenate: expected a list of forests, got {type(forest).__name__} in it")
         arrays = [array for forest in forests for array in forest._arrays]
         device = forests[0].device if forests else "cpu"
         return cls(torch.ops.ramify.concatenate(arrays), device)
@@ -251,7 +259,8 @@ class Forest:
             return self
         other = Forest((self._first_child, self._level_begin, self._tree_begin, self._leaf_nodes, self._first_leaf),
                        device, self._input_nodes)
-        other._plans = {key: _on_device(plan, device) for key, plan in self._plans.items()}
+        if self._device.type == "cpu":
+            other._plans = {key: _on_device(plan, device) for key, plan in self._plans.items()}
         return other
 
     def plan(self, tie: str = "block", causal: str = "none") -> "Forest":
@@ -260,7 +269,8 @@ class Forest:
         The first call of :func:`ramify.attention` does it too; call it yourself before ``torch.compile``, so that the
         compiled code finds the plan ready.
         """
-        self._plan(tie, causal)
+        if not self._plan(tie, causal):
+            torch.ops.ramify.plan(self._arrays, tie, causal)  # says which name is wrong
         return self
 
     def _plan(self, tie: str, causal: str) -> List[torch.Tensor]:
@@ -299,4 +309,8 @@ def _on_device(plan: List[torch.Tensor], device: torch.device) -> List[torch.Ten
 
 def _restore(first_child, level_begin, tree_begin, device, input_nodes):
     """Reads a pickled forest; its arrays are checked again."""
+    if input_nodes is not None:
+        nodes = torch.arange(first_child.shape[0] - 1)
+        if not torch.equal(_integers(input_nodes, "input_nodes").sort().values, nodes):
+            raise ValueError("forest: input_nodes does not name every node once")
     return Forest(torch.ops.ramify.from_arrays(first_child, level_begin, tree_begin), device, input_nodes)

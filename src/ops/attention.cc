@@ -87,13 +87,6 @@ void check_rank(const at::Tensor& q, const at::Tensor& k) {
                     " dimensions; expected [leaves, heads, dim]");
 }
 
-// k for every head of q, where a caller wants to tell heads apart.
-at::Tensor for_every_head(const at::Tensor& q, const at::Tensor& k) {
-  TORCH_CHECK_VALUE(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention: k has ", k.size(1), " heads, q has ",
-                    q.size(1), "; heads of k must divide heads of q");
-  return k.repeat_interleave(q.size(1) / k.size(1), 1);
-}
-
 // Sums over the leaves below every node, [T, H] -> [nodes, H].
 at::Tensor sum_leaves(const at::Tensor& leaf_values, const Forest& forest) {
   const at::Tensor values = leaf_values.to(at::kCPU, at::kDouble).contiguous();
@@ -131,7 +124,8 @@ at::Tensor row_weights(const Forest& forest, std::optional<int64_t> leaf, int64_
 // out = Theta v, so the gradient by v of a weighted sum of outputs is the same weighted sum of rows of Theta.
 at::Tensor mass_of_nodes(const at::Tensor& q, const at::Tensor& k, const Forest& forest, OpArguments a,
                          std::optional<int64_t> leaf) {
-  check_rank(q, k);
+  check({q, k, /*v=*/k, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self, a.tie,
+         a.causal});
   const int64_t num_leaves = forest.num_leaves();
   TORCH_CHECK_VALUE(q.size(0) == num_leaves, "node_mass: q has ", q.size(0), " rows, the forest has ", num_leaves,
                     " leaves; they must be equal");
@@ -139,7 +133,7 @@ at::Tensor mass_of_nodes(const at::Tensor& q, const at::Tensor& k, const Forest&
                     " is out of range; the forest has ", num_leaves, " leaves");
   at::NoGradGuard no_grad;
   const at::ScalarType dtype = compute_dtype(q.scalar_type());
-  const at::Tensor queries = q.to(dtype), keys = for_every_head(q, k).to(dtype);
+  const at::Tensor queries = q.to(dtype), keys = k.repeat_interleave(q.size(1) / k.size(1), 1).to(dtype);
   const at::Tensor values = queries.new_zeros({num_leaves, q.size(1), 1});
   if (a.positions) a.positions = a.positions->to(dtype);
   const at::Tensor no_energy = queries.new_zeros({forest.num_trees(), q.size(1)});

@@ -45,11 +45,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
 }
 
 // Shapes and dtypes without work. The forest's values are not looked at.
-std::tuple<at::Tensor, at::Tensor> meta_kernel(const at::Tensor& q, const at::Tensor&, const at::Tensor& v,
+std::tuple<at::Tensor, at::Tensor> meta_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                at::TensorList forest, at::TensorList, const OptionalTensor&,
                                                const OptionalTensor&, const OptionalTensor&, std::optional<double>,
                                                std::optional<bool>, std::string_view, std::string_view,
                                                std::string_view) {
+  TORCH_CHECK_VALUE(q.is_meta() && k.is_meta() && v.is_meta(), "attention: q, k and v are on ", q.device(), ", ",
+                    k.device(), " and ", v.device(), "; they must be on one device");
   const auto energy_options = q.options().dtype(compute_dtype(q.scalar_type()));
   return {at::empty_symint({q.sym_size(0), q.sym_size(1), v.sym_size(2)}, q.options()),
           at::empty_symint({forest[2].sym_size(0) - 1, q.sym_size(1)}, energy_options)};

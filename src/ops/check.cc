@@ -83,6 +83,7 @@ void check_alpha(const Problem& p, int64_t num_levels) {
           "; expected a floating-point number or tensor");
   require(p.alpha.dim() == 1, "alpha has shape ", p.alpha.sizes(), "; expected one value or one a level");
   const int64_t count = p.alpha.numel();
+  require(count > 0, "alpha has 0 values; expected one value or one a level");
   require(count == 1 || p.tie == Tie::block, "alpha has ", count, " values; with tie=none there is one");
   require(count == 1 || count >= num_levels, "alpha has ", count, " values, the forest has ", num_levels,
           " levels of families; expected one value or one a level");

@@ -19,10 +19,14 @@ struct Distribution {
   Real energy;                // log-sum-exp for softmax; p·z + Tsallis entropy of p in general
 };
 
+// NaN if any entry is.
 template <class Real>
 double largest(const std::vector<Real>& entries) {
   double largest = -INFINITY;
-  for (const Real& z : entries) largest = std::max(largest, value_of(z));
+  for (const Real& z : entries) {
+    if (std::isnan(value_of(z))) return NAN;
+    largest = std::max(largest, value_of(z));
+  }
   return largest;
 }
 
@@ -59,6 +63,7 @@ double entmax_threshold(const std::vector<Real>& entries, double alpha) {
 template <class Real>
 Distribution<Real> entmax(const std::vector<Real>& entries, const Real& alpha) {
   using std::pow;
+  if (!std::isfinite(largest(entries))) return {std::vector<Real>(entries.size(), Real(NAN)), Real(NAN)};
   const Real gain = alpha - Real(1), power = Real(1) / gain;
   const double found = entmax_threshold(entries, value_of(alpha));
   const auto supported = [&](const Real& z) { return value_of(gain) * value_of(z) > found; };
