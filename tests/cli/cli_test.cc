@@ -1,0 +1,88 @@
+// The program as a user runs it: output, errors and exit codes.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ramify/version.h"
+
+namespace ramify {
+namespace {
+
+struct ProgramRun {
+  int exit_code;
+  std::string output;  // of stdout, and of stderr where `arguments` redirect it
+};
+
+ProgramRun run(const std::string& arguments) {
+  FILE* pipe = popen((RAMIFY_PROGRAM " " + arguments).c_str(), "r");
+  EXPECT_NE(pipe, nullptr);
+  ProgramRun result = {-1, ""};
+  std::array<char, 4096> buffer;
+  while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) result.output.append(buffer.data(), count);
+  result.exit_code = WEXITSTATUS(pclose(pipe));
+  return result;
+}
+
+TEST(CommandLine, PrintsItsVersion) {
+  const ProgramRun result = run("--version");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output, "ramify " RAMIFY_VERSION "\n");
+}
+
+TEST(CommandLine, HelpHasAnExample) {
+  for (const std::string command : {"--help", "flops --help"}) {
+    const ProgramRun result = run(command);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_NE(result.output.find("ramify flops --tokens"), std::string::npos) << result.output;
+  }
+}
+
+TEST(CommandLine, BadUsageExitsWithTwo) {
+  for (const std::string arguments : {"", "nonsense", "flops", "flops --tokens", "flops --tokens many",
+                                      "flops --tokens 12 --colour", "flops --tokens 1.5"}) {
+    const ProgramRun result = run(arguments + " 2>&1 1>/dev/null");
+    EXPECT_EQ(result.exit_code, 2) << arguments;
+    EXPECT_FALSE(result.output.empty()) << arguments;
+  }
+}
+
+TEST(CommandLine, BadValuesExitWithTwoAndSayWhatWasExpected) {
+  const ProgramRun tokens = run("flops --tokens 0 2>&1");
+  EXPECT_EQ(tokens.exit_code, 2);
+  EXPECT_EQ(tokens.output, "ramify: flops: tokens is 0; expected at least 1\n");
+  const ProgramRun hierarchy = run("flops --tokens 12 --hierarchy 2,x 2>&1");
+  EXPECT_EQ(hierarchy.exit_code, 2);
+  EXPECT_EQ(
+      hierarchy.output,
+      "ramify: hierarchy: '2,x' is not a list of sizes; expected sizes from the bottom up, such as 2,4,8,16 or 16*\n");
+}
+
+TEST(Flops, PrintsATable) {
+  const ProgramRun result = run("flops --tokens 264 --hierarchy 2,4,8,16 --width 768 --heads 12");
+  EXPECT_EQ(result.exit_code, 0);
+  for (const std::string part :
+       {"264 tokens, width 768, 12 heads", "FLOPs, paper's convention", "214.94 M", "4.3238 M"}) {
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  }
+}
+
+TEST(Flops, PrintsJson) {
+  const ProgramRun result = run("flops --tokens 12 --hierarchy '2*' --width 16 --heads 2 --json");
+  EXPECT_EQ(result.exit_code, 0);
+  const auto json = nlohmann::json::parse(result.output);
+  EXPECT_EQ(json["tokens"], 12);
+  EXPECT_EQ(json["width"], 16);
+  EXPECT_EQ(json["heads"], 2);
+  EXPECT_EQ(json["hierarchy"], "2*");
+  EXPECT_EQ(json["flat"]["paper_flops"], 12 * 12 * 66);
+  EXPECT_EQ(json["flat"]["score_pairs"], 144);
+  EXPECT_EQ(json["hierarchical"]["score_pairs"], 2 * 6 + 2 * 3 + 2 + 2);  // families of 2: 6, 3, 1 (and one of 1), 1
+  EXPECT_LT(json["hierarchical"]["multiply_adds"], json["flat"]["multiply_adds"]);
+}
+
+}  // namespace
+}  // namespace ramify
