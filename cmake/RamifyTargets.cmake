@@ -1,6 +1,6 @@
 # How a layer's library is made, so that each CMakeLists.txt only says what is in it and what it may use.
 
-# ramify_layer(<name> SOURCES ... LINKS ...): the shared library ramify_<name>, known to users as ramify::<name>.
+# ramify_layer(<name> SOURCES ... LINKS ... PRIVATE_LINKS ...): the shared library ramify_<name>, known to users as ramify::<name>.
 function(ramify_layer name)
   cmake_parse_arguments(LAYER "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   set(target ramify_${name})

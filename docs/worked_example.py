@@ -1,6 +1,6 @@
 """Prints the numbers of the worked example in docs/algorithm.md, section 2.
 
-    PYTHONPATH=python python docs/worked_example.py
+    PYTHONPATH=python .venv/bin/python docs/worked_example.py
 """
 
 import torch

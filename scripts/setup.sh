@@ -19,8 +19,8 @@ stop() {
 }
 
 # run_step NAME COMMAND...: runs the command with its output in build/logs and prints the name and the seconds it took.
-# Returns the command's status; STEP_LOG is where its output went. Bash ignores `set -e` inside, so a function that
-# is run this way chains its commands with &&.
+# Returns the command's status; STEP_LOG is where its output went. The command gets a subshell, so that Ctrl-C is
+# reported here and not in its log. Bash ignores `set -e` inside: a function run this way chains its commands with &&.
 run_step() {
   local name=$1 status=0 started=${EPOCHREALTIME/[.,]/} took
   shift
@@ -28,10 +28,10 @@ run_step() {
   printf '%-24s' "$name"
   if ((VERBOSE)); then
     printf '\n'
-    "$@" 2>&1 | tee "$STEP_LOG" || status=$?
+    ("$@") 2>&1 | tee "$STEP_LOG" || status=$?
     printf '%-24s' "$name"
   else
-    "$@" >"$STEP_LOG" 2>&1 || status=$?
+    ("$@") >"$STEP_LOG" 2>&1 || status=$?
   fi
   took=$((${EPOCHREALTIME/[.,]/} - started))
   printf '%5d.%d s\n' $((took / 1000000)) $((took / 100000 % 10))

@@ -1,6 +1,6 @@
 """Draws docs/images/attention.svg: the record of the demo as a tree, and the attention of one leaf over it.
 
-    PYTHONPATH=python python docs/images/make_attention.py
+    PYTHONPATH=python .venv/bin/python docs/images/make_attention.py
 
 Every thickness and shade is a number that ramify.node_mass gives for this record.
 """

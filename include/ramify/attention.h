@@ -3,8 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 

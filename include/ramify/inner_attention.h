@@ -28,6 +28,7 @@ struct FamilyAttentionInput {
   at::Tensor own;              // [F, Q] int64: the child on whose branch a query sits
   SiblingMask mask = SiblingMask::others;
   double scale = 1;
+  bool finite_values = true;  // v has no NaN or infinity; if it has, a weight of 0 must still hide it
 };
 
 struct FamilyAttentionOutput {
@@ -38,8 +39,8 @@ struct FamilyAttentionOutput {
 class InnerAttention {
  public:
   virtual ~InnerAttention() = default;
-  // Differentiable by autograd, in the dtype of the input (float32 or float64). The weight of child B is
-  // exp(scale·q·k_B + position·position_B + log_size_B).
+  // Differentiable by autograd, in the dtype of the input (float32 or float64). The weight of child c is
+  // exp(scale·q·k_c + position·position_c + log_size_c).
   virtual FamilyAttentionOutput operator()(const FamilyAttentionInput& input) const = 0;
 };
 
@@ -51,7 +52,7 @@ class ExactAttention final : public InnerAttention {
 
 // FAVOR+: positive orthogonal random features that approximate the same weights in O((Q + B)·features) a
 // family. The error falls with the square root of the number of features; worth it for families of thousands.
-// The features are fixed by the seed.
+// The features are fixed by the seed. With SiblingMask::left it keeps running sums: O(B·features·dv) memory.
 class FavorAttention final : public InnerAttention {
  public:
   explicit FavorAttention(int64_t num_features, uint64_t seed = 0);
@@ -64,5 +65,8 @@ class FavorAttention final : public InnerAttention {
 
 // The exact scores [H, F, Q, B], -inf where a query may not look.
 at::Tensor family_scores(const FamilyAttentionInput& input);
+
+// Sums of values under weights [H, F, Q, B]: NaN where a weight above 0 meets a value that is not finite, only there.
+at::Tensor weighted_values(const at::Tensor& weights, const FamilyAttentionInput& input);
 
 }  // namespace ramify

@@ -16,4 +16,7 @@ enum class Causal {
   prefix,  // row i is the last row of the tree cut after leaf i: the form for language models
 };
 
+// Below this alpha attention is exactly softmax and has no gradient by alpha: entmax would divide by almost nothing.
+inline constexpr double kSoftmaxAlpha = 1 + 1e-3;
+
 }  // namespace ramify

@@ -76,7 +76,7 @@ class Forest:
         >>> Forest.windows([7, 3], "3,2")
         Forest(trees=2, leaves=10, nodes=17, depth=3)
         """
-        return cls(torch.ops.ramify.windows(_integers(lengths, "lengths"), _branching_text("windows", branching)))
+        return cls(torch.ops.ramify.windows(_integers(lengths, "windows: lengths"), _branching_text("windows", branching)))
 
     @classmethod
     def grid_windows(cls, shapes: Sequence[Tuple[int, int]],
@@ -97,7 +97,7 @@ class Forest:
         text = _branching_text("grid_windows", branching,
                                lambda size: f"{size}" if isinstance(size, int) else f"{size[0]}x{size[1]}")
         *arrays, permutation = torch.ops.ramify.grid_windows(
-            _integers(rows, "rows"), _integers(columns, "columns"), text)
+            _integers(rows, "grid_windows: rows"), _integers(columns, "grid_windows: columns"), text)
         return cls(arrays), permutation
 
     @classmethod
@@ -157,7 +157,7 @@ class Forest:
         >>> forest.input_nodes.tolist()
         [1, 2, 0]
         """
-        *arrays, input_nodes = torch.ops.ramify.from_parents(_integers(parents, "parents"))
+        *arrays, input_nodes = torch.ops.ramify.from_parents(_integers(parents, "from_parents: parents"))
         return cls(arrays, input_nodes=input_nodes)
 
     @classmethod
@@ -196,64 +196,64 @@ class Forest:
     def device(self) -> torch.device:
         return self._device
 
-    # Arrays, int64, on the forest's device
+    # Arrays: int64 copies, on the forest's device
 
     @property
     def first_child(self) -> torch.Tensor:
         """``[num_nodes + 1]``: the children of n are ``first_child[n] .. first_child[n + 1] - 1``."""
-        return self._first_child.to(self._device)
+        return self._first_child.to(self._device, copy=True)
 
     @property
     def level_begin(self) -> torch.Tensor:
         """``[num_levels + 1]``: the nodes of level l are ``level_begin[l] .. level_begin[l + 1] - 1``."""
-        return self._level_begin.to(self._device)
+        return self._level_begin.to(self._device, copy=True)
 
     @property
     def tree_begin(self) -> torch.Tensor:
         """``[num_trees + 1]``: offsets into the roots; an empty tree has none."""
-        return self._tree_begin.to(self._device)
+        return self._tree_begin.to(self._device, copy=True)
 
     @property
     def leaf_nodes(self) -> torch.Tensor:
         """``[num_leaves]``: the node of each leaf, left to right."""
-        return self._leaf_nodes.to(self._device)
+        return self._leaf_nodes.to(self._device, copy=True)
 
     @property
     def first_leaf(self) -> torch.Tensor:
         """``[num_nodes]``: the leftmost leaf below each node; the leaves below it are consecutive."""
-        return self._first_leaf.to(self._device)
+        return self._first_leaf.to(self._device, copy=True)
 
     @property
     def parents(self) -> torch.Tensor:
         """``[num_nodes]``: -1 for a root."""
-        return self._field("parents")
+        return self._field("parents").clone()
 
     @property
     def sibling_index(self) -> torch.Tensor:
         """``[num_nodes]``: the place of each node in its family, 0 for a root."""
-        return self._field("sibling_index")
+        return self._field("sibling_index").clone()
 
     @property
     def leaf_counts(self) -> torch.Tensor:
         """``[num_nodes]``: the leaves below each node."""
-        return self._field("leaf_counts")
+        return self._field("leaf_counts").clone()
 
     @property
     def tree_leaf_begin(self) -> torch.Tensor:
         """``[num_trees + 1]``: the leaves of tree t are ``tree_leaf_begin[t] .. tree_leaf_begin[t + 1] - 1``."""
-        return self._field("tree_leaf_begin")
+        return self._field("tree_leaf_begin").clone()
 
     @property
     def input_nodes(self) -> torch.Tensor:
         """For a forest made by :meth:`from_parents`: the node of each input."""
         if self._input_nodes is None:
             raise AttributeError("input_nodes: only a forest made by from_parents has it")
-        return self._input_nodes.to(self._device)
+        return self._input_nodes.to(self._device, copy=True)
 
     # Use
 
     def to(self, device: Union[str, torch.device]) -> "Forest":
-        """The same forest, for tensors on another device. The copy is made once and kept."""
+        """The same forest, for tensors on another device, with the plans that are ready. Keep it: each call copies."""
         device = torch.device(device)
         if device == self._device:
             return self
@@ -289,7 +289,8 @@ class Forest:
 
     def _field(self, name: str) -> torch.Tensor:
         if name not in self._fields:
-            self._fields[name] = torch.ops.ramify.forest_field(self._arrays, name).to(self._device)
+            with torch.inference_mode(False):  # usable for training wherever it was first asked for
+                self._fields[name] = torch.ops.ramify.forest_field(self._arrays, name).to(self._device)
         return self._fields[name]
 
     def __reduce__(self):
@@ -314,3 +315,6 @@ def _restore(first_child, level_begin, tree_begin, device, input_nodes):
         if not torch.equal(_integers(input_nodes, "input_nodes").sort().values, nodes):
             raise ValueError("forest: input_nodes does not name every node once")
     return Forest(torch.ops.ramify.from_arrays(first_child, level_begin, tree_begin), device, input_nodes)
+
+
+torch.serialization.add_safe_globals([_restore])  # torch.load reads forests; their arrays are checked as they come

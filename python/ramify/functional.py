@@ -31,7 +31,7 @@ def _op_arguments(forest: Forest, *, positions=None, position_index=None, scale=
     if not isinstance(forest, Forest):
         raise ValueError(f"attention: forest is {type(forest).__name__}; expected a ramify.Forest")
     if positions is not None and position_index is None:
-        position_index = forest.sibling_index
+        position_index = forest._field("sibling_index")
     if not isinstance(alpha, torch.Tensor):
         alpha = None if alpha == 1.0 else torch.tensor(alpha, dtype=torch.float64)
     return (forest._arrays, forest._plan(tie, causal), positions, position_index, alpha, scale, include_self, tie,
@@ -77,7 +77,8 @@ def attention(
         causal: ``"none"``; ``"block"``, siblings to the left, for encoders; ``"prefix"``, never depends on later
             leaves, for language models.
         alpha: 1 is softmax, up to 2 (sparsemax) gives exact zeros. A number, or a tensor of one value, or of one a
-            level from the root (``tie="block"``). Differentiable as a tensor.
+            level from the root (``tie="block"``). Differentiable as a tensor; below 1.001 it is softmax, without a
+            gradient by alpha.
         implementation: ``"auto"``, ``"reference"`` or ``"composed"``.
 
     Returns:

@@ -1,4 +1,4 @@
-// The subcommands of `ramify`. Each adds itself to the parser; what it returns from its callback is its work.
+// The subcommands of `ramify`. Each adds itself to the parser, with its work as the callback.
 #pragma once
 
 #include <CLI/CLI.hpp>

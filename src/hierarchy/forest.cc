@@ -177,7 +177,7 @@ std::vector<int64_t> Forest::tree_leaf_begin() const {
   std::vector<int64_t> begin(num_trees() + 1, num_leaves());
   for (int64_t t = 0; t < num_trees(); ++t) {
     const int64_t root = tree_begin()[t];
-    begin[t] = root < tree_begin().back() ? first_leaf()[root] : num_leaves();
+    if (root < tree_begin().back()) begin[t] = first_leaf()[root];
   }
   return begin;
 }

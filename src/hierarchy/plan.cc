@@ -79,11 +79,11 @@ FamilyBatch describe_batch(const std::vector<FamilyRow>& families, size_t begin,
 }
 
 // Sorts the families of a level into batches of one size class and appends them.
-void add_batches(Plan& plan, const std::vector<FamilyRow>& families) {
+void add_batches(Plan& plan, const std::vector<FamilyRow>& families, Queries queries) {
   using SizeClass = std::pair<int64_t, int64_t>;
   std::vector<std::pair<SizeClass, int64_t>> order;  // ties keep the order of the level
   for (size_t f = 0; f < families.size(); ++f) {
-    const bool by_leaf = plan.queries == Queries::leaves;
+    const bool by_leaf = queries == Queries::leaves;
     const SizeClass key = {size_class(families[f].num_slots), by_leaf ? size_class(families[f].num_queries) : 0};
     order.push_back({key, static_cast<int64_t>(f)});
   }
@@ -104,7 +104,6 @@ Plan make_plan(const Forest& forest, Queries queries) {
   const Contraction contraction = contract(forest);
   const Forest& tree = contraction.forest;
   Plan plan;
-  plan.queries = queries;
   plan.nodes = node_rows(forest, contraction);
   for (int64_t l = 0; l < tree.num_levels(); ++l) {
     PlanLevel level;
@@ -122,7 +121,8 @@ Plan make_plan(const Forest& forest, Queries queries) {
 
     level.batch_begin = static_cast<int64_t>(plan.batches.size());
     if (l > 0) {
-      add_batches(plan, families_below(tree, plan.nodes, tree.level_begin()[l - 1], level.node_begin, queries));
+      add_batches(plan, families_below(tree, plan.nodes, tree.level_begin()[l - 1], level.node_begin, queries),
+                  queries);
     }
     level.batch_end = static_cast<int64_t>(plan.batches.size());
     plan.levels.push_back(level);

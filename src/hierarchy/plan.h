@@ -62,7 +62,6 @@ struct NodeRow {
 };
 
 struct Plan {
-  Queries queries = Queries::nodes;
   std::vector<PlanLevel> levels;
   std::vector<FamilyBatch> batches;
   std::vector<FamilyRow> families;

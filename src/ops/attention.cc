@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "ops/composed/composed.h"
+#include "ops/dispatch.h"
 #include "ops/op.h"
 #include "ops/plan_tensors.h"
 
@@ -41,7 +42,7 @@ std::vector<at::Tensor> ForestTensors::plan(Tie tie, Causal causal) const {
   const Queries queries = queries_of(tie, causal);
   const std::lock_guard lock(state_->mutex);
   auto& plan = state_->plans[static_cast<int>(queries)];
-  if (plan.empty()) plan = to_tensors(make_plan(state_->forest, queries), state_->device);
+  if (plan.empty()) plan = to_tensors(state_->forest, queries, state_->device);
   return plan;
 }
 
@@ -198,8 +199,7 @@ AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, con
   const OpArguments a = arguments(forest, options);
   Problem problem = check(
       {q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self, a.tie, a.causal});
-  TORCH_CHECK_VALUE(q.size(0) == forest.forest().num_leaves(), "attention: q has ", q.size(0), " rows, the forest has ",
-                    forest.forest().num_leaves(), " leaves; they must be equal");
+  complete(problem);
   return composed::attention(problem, inner);
 }
 

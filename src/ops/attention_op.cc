@@ -34,6 +34,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
     std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation) {
   const Implementation requested = implementation_from(implementation);
   Problem problem = check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
+  const std::vector<int64_t> out_shape = {q.size(0), q.size(1), v.size(2)};
+  const std::vector<int64_t> energy_shape = {problem.num_trees(), q.size(1)};
+  TORCH_CHECK_VALUE(grad_out.sizes() == out_shape && grad_energy.sizes() == energy_shape,
+                    "attention_backward: gradients have shapes ", grad_out.sizes(), " and ", grad_energy.sizes(),
+                    "; expected those of the outputs");
   const AttentionGradients gradients = run_backward(std::move(problem), requested, grad_out, grad_energy);
   // Contiguous and shaped as the meta kernel says. An op returns tensors only: an absent input has a gradient
   // without elements.

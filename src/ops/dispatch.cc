@@ -26,22 +26,20 @@ Implementation choose(const Problem& problem, Implementation requested, const ch
   return chosen;
 }
 
-// Makes the plan where the caller had none, and checks that the forest is about these leaves.
+}  // namespace
+
 void complete(Problem& problem) {
+  const Queries queries = queries_of(problem.tie, problem.causal);
   if (problem.plan.empty()) {
-    const Queries queries = queries_of(problem.tie, problem.causal);
-    problem.plan = to_tensors(make_plan(forest_from(problem.forest), queries), problem.q.device());
+    problem.plan = to_tensors(forest_from(problem.forest), queries, problem.q.device());
   }
-  TORCH_CHECK_VALUE(problem.plan.size() == 4, "attention: the plan has ", problem.plan.size(),
-                    " tensors; expected 4, as ramify::plan gives them");
+  check_plan(problem.plan, queries, problem.forest[0].numel() - 1);
   TORCH_CHECK_VALUE(problem.plan[1].device() == problem.q.device(), "attention: the forest is on ",
                     problem.plan[1].device(), ", q is on ", problem.q.device(), "; move one with .to()");
   const int64_t num_leaves = problem.plan[2].size(0);
   TORCH_CHECK_VALUE(num_leaves == problem.num_leaves(), "attention: q has ", problem.num_leaves(),
                     " rows, the forest has ", num_leaves, " leaves; they must be equal");
 }
-
-}  // namespace
 
 AttentionOutput run_forward(Problem problem, Implementation requested) {
   complete(problem);

@@ -1,34 +1,15 @@
 // Registers the builders of forests with torch, as ops on int64 vectors, for callers that have no C++.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
-#include "ops/op.h"
 #include "ops/plan_tensors.h"
+#include "ops/problem.h"
 #include "ramify/builders.h"
 
 namespace ramify {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-std::span<const int64_t> integers(const at::Tensor& tensor, const char* name) {
-  TORCH_CHECK_VALUE(tensor.dim() == 1 && tensor.scalar_type() == at::kLong && tensor.is_cpu(), name,
-                    " must be an int64 vector on the CPU");
-  TORCH_CHECK_VALUE(tensor.is_contiguous(), name, " must be contiguous");
-  return {tensor.const_data_ptr<int64_t>(), static_cast<size_t>(tensor.numel())};
-}
-
-std::vector<int64_t> vector_of(const at::Tensor& tensor, const char* name) {
-  const auto span = integers(tensor, name);
-  return {span.begin(), span.end()};
-}
-
-Forest forest_of(at::TensorList arrays) {
-  return Forest::from_arrays(vector_of(arrays[0], "first_child"), vector_of(arrays[1], "level_begin"),
-                             vector_of(arrays[2], "tree_begin"));
-}
 
 // The five arrays every Forest keeps, then whatever else the builder gives.
 Tensors tensors_of(const Forest& forest, Tensors more = {}) {
@@ -54,7 +35,10 @@ Tensors grid_windows_op(const at::Tensor& rows, const at::Tensor& columns, std::
 
 Tensors from_segments_op(at::TensorList levels) {
   std::vector<std::vector<int64_t>> lengths;
-  for (const at::Tensor& level : levels) lengths.push_back(vector_of(level, "segment lengths"));
+  for (const at::Tensor& level : levels) {
+    const auto values = integers(level, "segment lengths");
+    lengths.emplace_back(values.begin(), values.end());
+  }
   return tensors_of(from_segments(lengths));
 }
 
@@ -71,16 +55,16 @@ Tensors from_parents_op(const at::Tensor& parents) {
 Tensors concatenate_op(at::TensorList arrays) {
   TORCH_CHECK_VALUE(arrays.size() % 3 == 0, "concatenate: expected first_child, level_begin, tree_begin a forest");
   std::vector<Forest> forests;
-  for (size_t i = 0; i < arrays.size(); i += 3) forests.push_back(forest_of(arrays.slice(i, 3)));
+  for (size_t i = 0; i < arrays.size(); i += 3) forests.push_back(forest_from(arrays.slice(i, 3)));
   return tensors_of(concatenate(forests));
 }
 
 Tensors from_arrays_op(const at::Tensor& first_child, const at::Tensor& level_begin, const at::Tensor& tree_begin) {
-  return tensors_of(forest_of({first_child, level_begin, tree_begin}));
+  return tensors_of(forest_from({first_child, level_begin, tree_begin}));
 }
 
 at::Tensor forest_field_op(at::TensorList arrays, std::string_view name) {
-  const Forest forest = forest_of(arrays);
+  const Forest forest = forest_from(arrays);
   if (name == "parents") return own_as_tensor(forest.parents());
   if (name == "sibling_index") return own_as_tensor(forest.sibling_index());
   if (name == "leaf_counts") return own_as_tensor(forest.leaf_counts());
@@ -89,23 +73,10 @@ at::Tensor forest_field_op(at::TensorList arrays, std::string_view name) {
 }
 
 Tensors plan_op(at::TensorList arrays, std::string_view tie, std::string_view causal) {
-  return to_tensors(make_plan(forest_of(arrays), queries_of(tie_from(tie), causal_from(causal))), at::kCPU);
-}
-
-at::Tensor at_data(const Forest& forest, std::span<const int64_t> data) {
-  const c10::InferenceMode ordinary(false);  // usable for training wherever it was made
-  // Tensors of a Forest are read only by agreement; the Forest lives as long as any of them.
-  return at::from_blob(
-      const_cast<int64_t*>(data.data()), {static_cast<int64_t>(data.size())}, [forest](void*) {}, at::kLong);
+  return to_tensors(forest_from(arrays), queries_of(tie_from(tie), causal_from(causal)), at::kCPU);
 }
 
 }  // namespace
-
-ForestArrays arrays_of(const Forest& forest) {
-  return {at_data(forest, forest.first_child()), at_data(forest, forest.level_begin()),
-          at_data(forest, forest.tree_begin()), at_data(forest, forest.leaf_nodes()),
-          at_data(forest, forest.first_leaf())};
-}
 
 TORCH_LIBRARY_FRAGMENT(ramify, m) {
   m.def("windows(Tensor lengths, str branching) -> Tensor[]", windows_op);

@@ -28,10 +28,4 @@ using AttentionBackwardOp = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::T
 AttentionOp call_attention;
 AttentionBackwardOp call_attention_backward;
 
-// A forest's arrays as tensors that share its memory.
-struct ForestArrays {
-  at::Tensor first_child, level_begin, tree_begin, leaf_nodes, first_leaf;
-};
-ForestArrays arrays_of(const Forest& forest);
-
 }  // namespace ramify

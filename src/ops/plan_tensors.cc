@@ -36,9 +36,11 @@ std::vector<Record> read_records(const int64_t*& words, int64_t count) {
   return records;
 }
 
-std::vector<int64_t> to_vector(const at::Tensor& tensor) {
-  const int64_t* data = tensor.const_data_ptr<int64_t>();
-  return {data, data + tensor.numel()};
+at::Tensor at_data(const Forest& forest, std::span<const int64_t> data) {
+  const c10::InferenceMode ordinary(false);  // usable for training wherever it was made
+  // Tensors of a Forest are read only by agreement; the Forest lives as long as any of them.
+  return at::from_blob(
+      const_cast<int64_t*>(data.data()), {static_cast<int64_t>(data.size())}, [forest](void*) {}, at::kLong);
 }
 
 }  // namespace
@@ -47,26 +49,77 @@ at::Tensor own_as_tensor(std::vector<int64_t> values) {
   return own_records(std::move(values)).flatten();
 }
 
-std::vector<at::Tensor> to_tensors(Plan plan, at::Device device) {
+namespace {
+
+// Words in front of the levels and batches.
+enum ScheduleWord { kQueries, kNumNodes, kNumLevels, kNumBatches, kHeaderWords };
+
+template <class Record>
+constexpr int64_t words_of() {
+  return sizeof(Record) / sizeof(int64_t);
+}
+
+}  // namespace
+
+std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::Device device) {
   const c10::InferenceMode ordinary(false);
-  std::vector<int64_t> schedule = {static_cast<int64_t>(plan.levels.size()), static_cast<int64_t>(plan.batches.size())};
+  Plan plan = make_plan(forest, queries);
+  std::vector<int64_t> schedule = {static_cast<int64_t>(queries), forest.num_nodes(),
+                                   static_cast<int64_t>(plan.levels.size()), static_cast<int64_t>(plan.batches.size())};
   append_records(schedule, plan.levels);
   append_records(schedule, plan.batches);
   return {own_as_tensor(std::move(schedule)), own_records(std::move(plan.families)).to(device),
           own_records(std::move(plan.leaves)).to(device), own_records(std::move(plan.nodes)).to(device)};
 }
 
+void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t num_nodes) {
+  TORCH_CHECK_VALUE(tensors.size() == 4, "attention: the plan has ", tensors.size(),
+                    " tensors; expected 4, as ramify::plan gives them");
+  const auto schedule = integers(tensors[0], "attention: the first tensor of the plan");
+  const auto num_words = static_cast<int64_t>(schedule.size());
+  const auto counts = [&](int64_t word) { return schedule[word] >= 0 && schedule[word] <= num_words; };
+  TORCH_CHECK_VALUE(num_words >= kHeaderWords && counts(kNumLevels) && counts(kNumBatches) &&
+                        num_words == kHeaderWords + schedule[kNumLevels] * words_of<PlanLevel>() +
+                                         schedule[kNumBatches] * words_of<FamilyBatch>(),
+                    "attention: the plan is not one that ramify::plan gives");
+  const int64_t columns[] = {0, words_of<FamilyRow>(), words_of<LeafRow>(), words_of<NodeRow>()};
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    TORCH_CHECK_VALUE(
+        tensors[i].dim() == 2 && tensors[i].size(1) == columns[i] && tensors[i].scalar_type() == at::kLong,
+        "attention: the plan is not one that ramify::plan gives");
+  }
+  TORCH_CHECK_VALUE(schedule[kQueries] == static_cast<int64_t>(queries) && schedule[kNumNodes] == num_nodes,
+                    "attention: the plan was made for another forest or another kind of attention");
+}
+
 PlanView::PlanView(const std::vector<at::Tensor>& tensors)
     : families(tensors.at(1)), leaves(tensors.at(2)), nodes(tensors.at(3)) {
   const int64_t* words = tensors[0].const_data_ptr<int64_t>();
-  const int64_t num_levels = words[0], num_batches = words[1];
-  words += 2;
+  const int64_t num_levels = words[kNumLevels], num_batches = words[kNumBatches];
+  words += kHeaderWords;
   levels = read_records<PlanLevel>(words, num_levels);
   batches = read_records<FamilyBatch>(words, num_batches);
 }
 
-Forest forest_from(const std::vector<at::Tensor>& arrays) {
-  return Forest::from_arrays(to_vector(arrays[0]), to_vector(arrays[1]), to_vector(arrays[2]));
+std::span<const int64_t> integers(const at::Tensor& tensor, const char* name) {
+  TORCH_CHECK_VALUE(tensor.dim() == 1 && tensor.scalar_type() == at::kLong && tensor.is_cpu(), name,
+                    " must be an int64 vector on the CPU");
+  TORCH_CHECK_VALUE(tensor.is_contiguous(), name, " must be contiguous");
+  return {tensor.const_data_ptr<int64_t>(), static_cast<size_t>(tensor.numel())};
+}
+
+Forest forest_from(at::TensorList arrays) {
+  TORCH_CHECK_VALUE(arrays.size() == 3, "forest: ", arrays.size(),
+                    " arrays; expected first_child, level_begin and tree_begin");
+  const auto vector = [](std::span<const int64_t> span) { return std::vector<int64_t>(span.begin(), span.end()); };
+  return Forest::from_arrays(vector(integers(arrays[0], "first_child")), vector(integers(arrays[1], "level_begin")),
+                             vector(integers(arrays[2], "tree_begin")));
+}
+
+ForestArrays arrays_of(const Forest& forest) {
+  return {at_data(forest, forest.first_child()), at_data(forest, forest.level_begin()),
+          at_data(forest, forest.tree_begin()), at_data(forest, forest.leaf_nodes()),
+          at_data(forest, forest.first_leaf())};
 }
 
 }  // namespace ramify

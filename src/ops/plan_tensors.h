@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
 #include <vector>
 
 #include "hierarchy/plan.h"
@@ -12,9 +13,12 @@ namespace ramify {
 // A vector's memory as a tensor that owns it; nothing is copied.
 at::Tensor own_as_tensor(std::vector<int64_t> values);
 
-// Four tensors: [0] levels and batches, on the CPU, since the host walks them; [1] families, [2] leaves and
-// [3] nodes as one row an entry, on the device, since only kernels look at them.
-std::vector<at::Tensor> to_tensors(Plan plan, at::Device device);
+// Four tensors: [0] what the plan is for, levels and batches, on the CPU, since the host walks them; [1] families, [2]
+// leaves and [3] nodes as one row an entry, on the device, since only kernels look at them.
+std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::Device device);
+
+// Throws unless these are four such tensors, made for `queries` over a forest of `num_nodes` nodes.
+void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t num_nodes);
 
 // Columns of the three tables: the fields of FamilyRow, LeafRow and NodeRow.
 enum FamilyColumn { kFamilyParent, kFamilyFirstSlot, kFamilyNumSlots, kFamilyFirstQuery, kFamilyNumQueries };
@@ -30,7 +34,14 @@ struct PlanView {
   at::Tensor families, leaves, nodes;
 };
 
-// The checked forest behind the op's arrays.
-Forest forest_from(const std::vector<at::Tensor>& arrays);
+// The values of an int64 vector on the CPU; anything else is the caller's mistake.
+std::span<const int64_t> integers(const at::Tensor& tensor, const char* name);
+
+// The forest behind first_child, level_begin and tree_begin, checked; and its arrays as tensors that share its memory.
+Forest forest_from(at::TensorList arrays);
+struct ForestArrays {
+  at::Tensor first_child, level_begin, tree_begin, leaf_nodes, first_leaf;
+};
+ForestArrays arrays_of(const Forest& forest);
 
 }  // namespace ramify

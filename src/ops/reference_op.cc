@@ -29,6 +29,8 @@ struct HostProblem {
     position_index = p.positions.defined() ? p.position_index.cpu().contiguous() : at::empty({0}, at::kLong);
     alpha = p.alpha.defined() ? p.alpha.detach().to(host).contiguous() : at::ones({1}, host);
     params.forest = forest_from(p.forest);
+    TORCH_CHECK_VALUE(params.forest.num_leaves() == p.num_leaves(), "attention: q has ", p.num_leaves(),
+                      " rows, the forest has ", params.forest.num_leaves(), " leaves; they must be equal");
     params.heads = p.q.size(1), params.key_heads = p.k.size(1);
     params.dim = p.q.size(2), params.value_dim = p.v.size(2), params.position_dim = positions.size(2);
     params.q = span_of<double>(q), params.k = span_of<double>(k), params.v = span_of<double>(v);

@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "kernels/reference/tape.h"
+#include "ramify/options.h"
 
 namespace ramify::reference {
-
-// Below this alpha-entmax is softmax to working precision, and its formulas divide by almost nothing.
-inline constexpr double kSoftmaxAlpha = 1 + 1e-3;
 
 template <class Real>
 struct Distribution {
@@ -87,7 +85,7 @@ Distribution<Real> entmax(const std::vector<Real>& entries, const Real& alpha) {
     const bool inside = supported(z) && value_of(gain) * value_of(z) > value_of(tau);
     result.weights.push_back(inside ? pow(gain * z - tau, power) : Real(0));
     const Real& p = result.weights.back();
-    if (inside) result.energy += p * z + (p - pow(p, alpha)) / (alpha * gain);
+    if (value_of(p) > 0) result.energy += p * z + (p - pow(p, alpha)) / (alpha * gain);
   }
   return result;
 }

@@ -57,6 +57,7 @@ Setup make_setup(const Problem& p, const PlanView& plan, const InnerAttention& i
   setup.k = leaves_by_level(k, plan);
   setup.v = leaves_by_level(v, plan);
   setup.scale = p.scale;
+  setup.finite_values = v.detach().isfinite().all().item<bool>();
   setup.mask = p.causal == Causal::none ? SiblingMask::others : SiblingMask::left;
   if (p.alpha.defined()) setup.alpha = p.alpha.to(q.options());
   if (p.positions.defined()) {
@@ -116,7 +117,7 @@ AttentionOutput attention(const Problem& p, const InnerAttention& inner) {
   } else {
     result = block_attention(setup);
   }
-  const bool per_leaf = p.tie == Tie::none || p.causal == Causal::prefix;
+  const bool per_leaf = queries_of(p.tie, p.causal) == Queries::leaves;
   const at::Tensor root_energy = per_leaf ? root_energies(p, plan, result.energy) : result.energy;
   return {result.out.transpose(0, 1).to(p.q.scalar_type()).contiguous(), tree_energies(p, root_energy)};
 }

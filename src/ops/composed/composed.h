@@ -34,6 +34,7 @@ struct Setup {
   at::Tensor alpha;                   // [1] or [levels]; undefined: softmax
   SiblingMask mask = SiblingMask::others;
   double scale = 1;
+  bool finite_values = true;  // no NaN or infinity among the values
 
   int64_t num_leaves() const { return leaf_q.size(1); }
 };

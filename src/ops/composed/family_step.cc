@@ -1,3 +1,4 @@
+// What one batch of families does: softmax through an inner attention, entmax, or both where alpha differs.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
@@ -13,15 +14,20 @@ namespace {
 
 FamilyStep softmax_step(const InnerAttention& inner, const FamilyAttentionInput& input, const at::Tensor& e) {
   const auto [a, g] = inner(input);
-  const at::Tensor t = at::logaddexp(e, g);
-  return {(e - t).exp(), (g - t).exp().unsqueeze(-1) * a, t};
+  // A query that sees nothing, and has nothing below it, keeps nothing and gives nothing (section 3).
+  const at::Tensor nothing = e.isneginf().logical_and(g.isneginf());
+  const at::Tensor below = e.masked_fill(nothing, 0), beside = g.masked_fill(nothing, 0);
+  const at::Tensor t = at::logaddexp(below, beside);
+  const at::Tensor stay = (below - t).exp().masked_fill(nothing, 0);
+  const at::Tensor spread = (beside - t).exp().masked_fill(nothing, 0).unsqueeze(-1) * a;
+  return {stay, spread, t.masked_fill(nothing, -INFINITY)};
 }
 
 FamilyStep sparse_step(const FamilyAttentionInput& input, const at::Tensor& e, const at::Tensor& alpha) {
   const at::Tensor entries = at::cat({e.unsqueeze(-1), family_scores(input)}, -1);
   const auto [weights, energy] = entmax(entries, entries.isneginf().logical_not(), alpha);
   const int64_t width = input.k.size(2);
-  return {weights.select(-1, 0), at::matmul(weights.narrow(-1, 1, width), input.v), energy};
+  return {weights.select(-1, 0), weighted_values(weights.narrow(-1, 1, width), input), energy};
 }
 
 }  // namespace
@@ -36,6 +42,7 @@ FamilyAttentionInput family_input(const Setup& setup, size_t level, const BatchR
   input.own = own;
   input.mask = setup.mask;
   input.scale = setup.scale;
+  input.finite_values = setup.finite_values;
   if (!setup.positions.empty()) {
     input.key_positions = batch.take_children(setup.positions[level]);
     input.query_positions = pick_children(input.key_positions, own);

@@ -42,6 +42,13 @@ at::Tensor family_scores(const FamilyAttentionInput& input) {
   return scores.masked_fill(hidden(input), -INFINITY);
 }
 
+at::Tensor weighted_values(const at::Tensor& weights, const FamilyAttentionInput& input) {
+  if (input.finite_values) return at::matmul(weights, input.v);
+  const at::Tensor broken = input.v.isfinite().logical_not();
+  const at::Tensor touched = at::matmul((weights != 0).to(input.v.dtype()), broken.to(input.v.dtype())) > 0;
+  return at::matmul(weights, input.v.masked_fill(broken, 0)).masked_fill(touched, NAN);
+}
+
 FamilyAttentionOutput ExactAttention::operator()(const FamilyAttentionInput& input) const {
   const at::Tensor scores = family_scores(input);
   at::Tensor shift = scores.detach().amax(-1, /*keepdim=*/true);
@@ -51,7 +58,7 @@ FamilyAttentionOutput ExactAttention::operator()(const FamilyAttentionInput& inp
   // A row that sees nothing divides by 1 instead of 0: its output is 0 and no gradient is NaN.
   const at::Tensor nothing = sum == 0;
   const at::Tensor divisor = sum.masked_fill(nothing, 1);
-  return {at::matmul(weights, input.v) / divisor.unsqueeze(-1),
+  return {weighted_values(weights, input) / divisor.unsqueeze(-1),
           (divisor.log() + shift.squeeze(-1)).masked_fill(nothing, -INFINITY)};
 }
 

@@ -22,7 +22,7 @@ struct Climb {
   at::Tensor count;      // [1, T]    and how many they are
 };
 
-// The climb of one batch's leaves, and where they stand among all leaves.
+// The climbs of a level's leaves, one part a batch.
 struct ClimbParts {
   std::vector<at::Tensor> gathered, e, query_sum, count;
 };
@@ -67,16 +67,16 @@ HeadsFirstOutput leaf_attention(const Setup& setup, LeafQuery query) {
 
       const at::Tensor gathered = step.stay.unsqueeze(-1) * batch.take_queries(climb.gathered) + step.spread;
       parts.gathered.push_back(gathered.flatten(1, 2));
+      const at::Tensor sizes = batch.sizes(k.scalar_type());
       if (prefix) {
         const at::Tensor children_q = batch.take_children(q_sums);
         widen_prefix(batch, own, children_q, step.energy, query_sum, count, parts);
         // Padding repeats a child, so it must not be summed.
-        const at::Tensor real = (batch.sizes(k.scalar_type()) > 0).unsqueeze(0).unsqueeze(-1);
-        q_parts.push_back(children_q.masked_fill(real.logical_not(), 0).sum(2));
+        const at::Tensor padding = (sizes == 0).unsqueeze(0).unsqueeze(-1);
+        q_parts.push_back(children_q.masked_fill(padding, 0).sum(2));
       } else {
         parts.e.push_back(step.energy.flatten(1, 2));
       }
-      const at::Tensor sizes = batch.sizes(k.scalar_type());
       k_parts.push_back(weighted_mean(input.k, sizes));
       v_parts.push_back(weighted_mean(input.v, sizes));
       order.add(batch.queries(setup.num_leaves()));

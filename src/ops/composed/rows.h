@@ -26,6 +26,7 @@ class RowOrder {
 
   // parts[i] [H, count_i, ...] goes where destination i says. Rows that no part has are taken from
   // `background` [H, rows, ...]; without it the parts must cover all rows.
+  // Of one RowOrder either all calls have a background or none.
   at::Tensor restore(std::vector<at::Tensor> parts, const at::Tensor& background = {}) const;
 
  private:
@@ -34,7 +35,7 @@ class RowOrder {
 
   int64_t rows_;
   std::vector<Destination> destinations_;
-  mutable at::Tensor source_;  // the same for every restore
+  mutable at::Tensor source_;  // found at the first restore
 };
 
 // One batch of families, with the places of its children and queries worked out on the device.

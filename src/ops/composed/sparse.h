@@ -7,8 +7,6 @@
 
 namespace ramify::composed {
 
-inline constexpr double kSoftmaxAlpha = 1 + 1e-3;  // below this entmax is softmax
-
 struct SparseWeights {
   at::Tensor weights;  // exact zeros outside the support
   at::Tensor energy;   // p·z + Tsallis entropy, without the last dimension
@@ -24,7 +22,7 @@ SparseWeights entmax(const at::Tensor& scores, const at::Tensor& valid, const at
 at::Tensor entmax_base(const at::Tensor& scores, const at::Tensor& valid, const at::Tensor& alpha,
                        const at::Tensor& tau);
 
-// The sum over an entry's fellows of base^(1/(alpha-1)), and its derivative by -tau.
+// Over the last dimension: the sum of base^(1/(alpha-1)), and its derivative by -tau.
 struct MassAndSlope {
   at::Tensor mass, slope;
 };

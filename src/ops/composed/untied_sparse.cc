@@ -21,7 +21,7 @@ namespace {
 struct Entries {
   at::Tensor scores;  // [H, F, Q, B]
   at::Tensor valid;   // likewise, bool
-  at::Tensor values;  // [H, F, B, dv]
+  FamilyAttentionInput input;
   Destination leaves;
   BatchRows batch;
 };
@@ -44,7 +44,7 @@ Scattered collect(const Setup& setup) {
           family_input(setup, l, batch, batch.take_queries(setup.leaf_q), batch.child_of_leaf(), k, v);
       const at::Tensor scores = family_scores(input);
       all.families.push_back(
-          {scores, scores.isneginf().logical_not(), input.v, batch.queries(setup.num_leaves()), batch});
+          {scores, scores.isneginf().logical_not(), input, batch.queries(setup.num_leaves()), batch});
       const at::Tensor sizes = batch.sizes(k.scalar_type());
       k_parts.push_back(weighted_mean(input.k, sizes));
       v_parts.push_back(weighted_mean(input.v, sizes));
@@ -57,12 +57,10 @@ Scattered collect(const Setup& setup) {
 at::Tensor add_to_leaves(const at::Tensor& leaves, const Entries& entries, const at::Tensor& rows) {
   const at::Tensor flat = rows.flatten(1, 2);
   if (entries.leaves.begin >= 0) {
-    std::vector<at::Tensor> pieces;
-    const int64_t begin = entries.leaves.begin, end = begin + entries.leaves.count;
-    pieces.push_back(leaves.narrow(1, 0, begin));
-    pieces.push_back(leaves.narrow(1, begin, end - begin) + flat);
-    pieces.push_back(leaves.narrow(1, end, leaves.size(1) - end));
-    return at::cat(pieces, 1);
+    const int64_t begin = entries.leaves.begin, count = entries.leaves.count, end = begin + count;
+    return at::cat({leaves.narrow(1, 0, begin), leaves.narrow(1, begin, count) + flat,
+                    leaves.narrow(1, end, leaves.size(1) - end)},
+                   1);
   }
   const at::Tensor dropped = at::zeros_like(leaves.narrow(1, 0, 1));  // padding lands behind the last leaf
   return at::cat({leaves, dropped}, 1).index_add(1, entries.leaves.index, flat).narrow(1, 0, leaves.size(1));
@@ -114,7 +112,7 @@ HeadsFirstOutput untied_sparse_attention(const Setup& setup) {
   for (const Entries& entries : all.families) {
     const at::Tensor family_tau = entries.batch.take_queries(tau).unsqueeze(-1);
     const at::Tensor weights = entmax_base(entries.scores, entries.valid, alpha, family_tau).pow(power);
-    result.out = add_to_leaves(result.out, entries, at::matmul(weights, entries.values));
+    result.out = add_to_leaves(result.out, entries, weighted_values(weights, entries.input));
     const at::Tensor terms = energy_terms(entries.scores, entries.valid, weights, alpha).sum(-1);
     result.energy = add_to_leaves(result.energy, entries, terms);
   }
