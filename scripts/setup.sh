@@ -10,6 +10,8 @@ VERBOSE=${VERBOSE:-0}
 # A Python path or home of the caller's would leak into the environment that we make.
 unset PYTHONHOME PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+# One locale for all: where none is set Python gives its children another, and ccache then finds nothing.
+export LC_ALL=C.UTF-8
 
 trap 'printf "\ninterrupted\n" >&2; exit 130' INT
 

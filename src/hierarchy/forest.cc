@@ -16,7 +16,9 @@ namespace {
 void check_tree_begin(const std::vector<int64_t>& tree_begin) {
   if (tree_begin.empty() || tree_begin[0] != 0) fail("tree_begin must start with 0");
   for (size_t t = 0; t + 1 < tree_begin.size(); ++t) {
-    const int64_t roots = tree_begin[t + 1] - tree_begin[t];
+    // unsigned, since a hostile difference may overflow
+    const auto roots =
+        static_cast<int64_t>(static_cast<uint64_t>(tree_begin[t + 1]) - static_cast<uint64_t>(tree_begin[t]));
     if (roots != 0 && roots != 1) {
       fail("tree " + std::to_string(t) + " has " + std::to_string(roots) + " roots, expected one or none");
     }

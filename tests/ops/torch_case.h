@@ -13,6 +13,15 @@
 #include "ops/op.h"
 #include "ramify/attention.h"
 
+namespace ramify {
+
+// The name in lists of tests.
+inline void PrintTo(Implementation implementation, std::ostream* stream) {
+  *stream << name_of(implementation);
+}
+
+}  // namespace ramify
+
 namespace ramify::testing {
 
 template <class Number>

@@ -28,8 +28,11 @@ at::Tensor solve_threshold(at::Tensor tau, const std::function<MassAndSlope(cons
   for (int step = 0; step < kMaxSteps; ++step) {
     const MassAndSlope here = evaluate(tau);
     const at::Tensor excess = here.mass - 1;
-    if ((excess <= tolerance).all().item<bool>()) break;
-    tau = tau + excess.clamp_min(0) / here.slope.masked_fill(here.slope == 0, 1);
+    // A row that has converged stays as it is, so that it does not depend on how long the others take.
+    const at::Tensor next =
+        tau + excess.masked_fill(excess <= tolerance, 0) / here.slope.masked_fill(here.slope == 0, 1);
+    if ((next == tau).logical_or(next.isnan()).all().item<bool>()) break;
+    tau = next;
   }
   return tau;
 }
