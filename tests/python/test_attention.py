@@ -219,3 +219,19 @@ def test_forms_of_alpha(mode, implementation):
     for alpha in (1, torch.tensor(1.0), 1.0005):  # softmax below 1.001
         torch.testing.assert_close(run(alpha), run(1.0), rtol=0, atol=1e-14)
     torch.testing.assert_close(run(1.0011), run(1.0), rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize("options", [
+    {"causal": "prefix"}, {"causal": "prefix", "alpha": 1.5},
+    {"tie": "none", "causal": "prefix"}, {"tie": "none", "causal": "prefix", "alpha": 1.5},
+])
+def test_a_later_value_that_is_no_number_changes_nothing_before_it(options):
+    forest = ramify.Forest.from_nested([[["a", "b", "c"], ["d", "e"], "f"]])
+    q, k, v = torch.randn(3, 6, 1, 2, generator=torch.Generator().manual_seed(1)).unbind()
+    clean = ramify.attention(q, k, v, forest, **options)
+    v = v.clone()
+    v[3] = float("nan")
+    for implementation in "composed", "reference":
+        out = ramify.attention(q, k, v, forest, implementation=implementation, **options)
+        torch.testing.assert_close(out[:3], clean[:3])
+        assert out[3].isnan().all()

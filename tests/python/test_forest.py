@@ -258,3 +258,17 @@ def test_bad_input(name):
     build, message = BAD[name]
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_torch_load_reads_a_forest(tmp_path):
+    forest = Forest.from_nested([["a", ["b", "c"]], []])
+    torch.save(forest, tmp_path / "forest.pt")
+    assert arrays(torch.load(tmp_path / "forest.pt")) == arrays(forest)
+
+
+def test_writing_to_an_array_changes_only_the_copy():
+    forest = Forest.from_nested([["a", ["b", "c"]]])
+    before = arrays(forest)
+    for name in "first_child", "level_begin", "leaf_nodes", "parents", "sibling_index", "leaf_counts":
+        getattr(forest, name).add_(7)
+    assert arrays(forest) == before
