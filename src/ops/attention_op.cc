@@ -101,7 +101,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(),
-                                "attention: second derivatives (create_graph=True) are not implemented");
+                                "attention: there are no second derivatives (create_graph=True)");
     constexpr size_t kNamed = 6, kForest = 3;
     const auto saved = context->get_saved_variables();
     const auto optional = [&](size_t i) { return saved[i].defined() ? OptionalTensor(saved[i]) : std::nullopt; };
