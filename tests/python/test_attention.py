@@ -19,6 +19,7 @@ def normal(*size, seed=0, dtype=torch.float64):
 
 @every_mode
 @pytest.mark.parametrize("alpha", [None, 1.3, 2.0])
+@pytest.mark.slow
 def test_equals_the_dense_definition(mode, alpha):
     for seed in range(5):
         case = random_case(seed, mode, alpha=alpha, positions=seed % 3 > 0, heads=2, key_heads=1 + seed % 2)

@@ -160,6 +160,7 @@ def test_a_wide_family_does_not_pad_narrow_ones(mode):
     assert backward < at_most[1] * scores
 
 
+@pytest.mark.slow
 def test_peak_memory_is_measured():
     small, large = peaks("x = torch.ones(2**20)", "x = torch.ones(50 * 2**20)")
     assert small < 50 and 150 < large < 300

@@ -135,6 +135,7 @@ def test_whatever_is_not_a_list_is_a_leaf():
     assert Forest.from_nested([[shared, shared]]).num_leaves == 4  # twice beside itself is no cycle
 
 
+@pytest.mark.slow
 def test_a_million_nested_lists():
     tree = "leaf"
     for _ in range(1_000_000):

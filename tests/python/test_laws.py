@@ -143,6 +143,7 @@ def interesting_cases(mode, count):
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode["causal"] != "prefix"], ids=mode_name)
+@pytest.mark.slow
 def test_no_matrix_of_its_kind_is_closer_to_softmax(mode):
     for case in interesting_cases(mode, 4):
         (head,), (root,) = dense.heads_of(case), dense.parse(case.trees)
@@ -211,6 +212,7 @@ def test_attention_is_the_gradient_of_the_energy(alpha, mode, implementation):
 @both
 @every_mode
 @pytest.mark.parametrize("alpha", [None, 1.5])
+@pytest.mark.slow
 def test_mass_of_nodes_sums_the_matrix(alpha, mode, implementation):
     for seed in (3, 7):
         case: Case = random_case(seed, mode, alpha=alpha, heads=4, key_heads=2)

@@ -28,6 +28,7 @@ def slow(*values):
 @every_mode
 @pytest.mark.parametrize("planned, more", [(False, "plain"), (True, "positions and alpha"), slow(True, "plain"),
                                            slow(False, "positions"), slow(False, "positions and alpha")])
+@pytest.mark.slow
 def test_opcheck(planned, more, mode):
     alpha = torch.tensor([1.5], dtype=torch.float64) if "alpha" in more else None
     case = random_case(4, mode, positions="positions" in more, alpha=alpha, num_trees=2)
@@ -57,6 +58,7 @@ def fresh(case):
 
 
 @pytest.mark.parametrize("mode", [mode if i in (0, 3) else slow(mode) for i, mode in enumerate(MODES)], ids=mode_name)
+@pytest.mark.slow
 def test_compiled_equals_eager(mode):
     torch._dynamo.reset()
 
@@ -201,6 +203,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_dispatch_log():
     lines = fresh_process.run(PROGRAM, RAMIFY_LOG="dispatch").stderr.splitlines()
     lines = [line for line in lines if line.startswith("ramify:")]
