@@ -10,21 +10,26 @@
 namespace ramify {
 namespace {
 
-// Records of int64 fields as a table of one row each.
+// The int64 fields of a record.
+template <class Record>
+constexpr int64_t words_of() {
+  static_assert(sizeof(Record) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Record>);
+  return sizeof(Record) / sizeof(int64_t);
+}
+
+// Records as a table of one row each.
 template <class Record>
 at::Tensor own_records(std::vector<Record> records) {
-  static_assert(sizeof(Record) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Record>);
-  constexpr int64_t kFields = sizeof(Record) / sizeof(int64_t);
   auto owner = std::make_shared<std::vector<Record>>(std::move(records));
   const c10::InferenceMode ordinary(false);  // a forest met first in inference mode can be trained on later
   return at::from_blob(
-      owner->data(), {static_cast<int64_t>(owner->size()), kFields}, [owner](void*) {}, at::kLong);
+      owner->data(), {static_cast<int64_t>(owner->size()), words_of<Record>()}, [owner](void*) {}, at::kLong);
 }
 
 template <class Record>
 void append_records(std::vector<int64_t>& words, const std::vector<Record>& records) {
   const size_t begin = words.size();
-  words.resize(begin + records.size() * sizeof(Record) / sizeof(int64_t));
+  words.resize(begin + records.size() * words_of<Record>());
   if (!records.empty()) std::memcpy(words.data() + begin, records.data(), records.size() * sizeof(Record));
 }
 
@@ -32,7 +37,7 @@ template <class Record>
 std::vector<Record> read_records(const int64_t*& words, int64_t count) {
   std::vector<Record> records(count);
   if (count > 0) std::memcpy(static_cast<void*>(records.data()), words, count * sizeof(Record));
-  words += count * sizeof(Record) / sizeof(int64_t);
+  words += count * words_of<Record>();
   return records;
 }
 
@@ -53,11 +58,6 @@ namespace {
 
 // Words in front of the levels and batches.
 enum ScheduleWord { kQueries, kNumNodes, kNumLevels, kNumBatches, kHeaderWords };
-
-template <class Record>
-constexpr int64_t words_of() {
-  return sizeof(Record) / sizeof(int64_t);
-}
 
 }  // namespace
 
