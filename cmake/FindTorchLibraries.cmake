@@ -45,4 +45,17 @@ if(TorchLibraries_FOUND)
   target_include_directories(ramify::torch SYSTEM INTERFACE
     "${torch_package}/include" "${torch_package}/include/torch/csrc/api/include")
   target_link_libraries(ramify::torch INTERFACE "${library_torch_cpu}" "${library_c10}")
+
+  # at::parallel_for is a template over OpenMP: a file that calls it is compiled with it, and must use the very runtime
+  # that torch loads, or there would be two pools of threads. -fopenmp is not given to the linker: it would add its own.
+  add_library(ramify::torch_threads INTERFACE IMPORTED)
+  target_compile_options(ramify::torch_threads INTERFACE -fopenmp)
+  file(GLOB torch_openmp "${torch_package}/lib/libgomp*.so*" "${torch_package}/../torch.libs/libgomp*.so*")
+  if(torch_openmp)
+    list(GET torch_openmp 0 torch_openmp)
+  else()
+    find_package(OpenMP REQUIRED COMPONENTS CXX)
+    set(torch_openmp ${OpenMP_CXX_LIBRARIES})
+  endif()
+  target_link_libraries(ramify::torch_threads INTERFACE ramify::torch ${torch_openmp})
 endif()

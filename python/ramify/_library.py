@@ -41,24 +41,52 @@ def load():
 load()
 
 
+_FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_FUSED_MAX_DIM = 512
+_FUSED_MAX_POSITION_DIM = 1024
+
+
+def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save):
+    """How many numbers the fused kernels keep for backward: what src/kernels/cpu/layout.cc counts, for traced shapes."""
+    if not save or not plan or implementation not in ("auto", "fused") or q.device.type != "cpu":
+        return 0
+    if (q.dtype not in _FUSED_DTYPES or alpha is not None or causal == "prefix" or q.shape[2] > _FUSED_MAX_DIM
+            or v.shape[2] > _FUSED_MAX_DIM
+            or (positions is not None and positions.shape[2] > _FUSED_MAX_POSITION_DIM) or torch.ops.ramify.cpu_target() == "none"):
+        return 0
+
+    def padded(count):
+        return (count + 15) // 16 * 16
+
+    _, inner, crown_slots, weights, wide_members = plan[5].shape
+    heads, key_heads, dim, value_dim = q.shape[1], k.shape[1], padded(q.shape[2]), padded(v.shape[2])
+    if tie == "none":
+        return (padded(inner * key_heads * dim) + padded(inner * key_heads * value_dim) + padded(q.shape[0] * heads))
+    return (padded(weights * heads) + padded(inner * heads * 2) + padded(crown_slots * heads * dim)
+            + padded(crown_slots * key_heads * dim) + padded(crown_slots * key_heads * value_dim)
+            + padded(wide_members * heads * value_dim) + padded(wide_members * heads))
+
+
 # The op has a C++ Meta kernel, but a forest keeps some arrays on the CPU whatever the device of q, and tracing refuses
 # to guess the device of an op with mixed inputs. These say it.
 @torch.library.register_fake("ramify::attention", allow_override=True)
 def _attention_shapes(q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal,
-                      implementation):
+                      implementation, save=False):
     for name, tensor in (("k", k), ("v", v), ("positions", positions), ("the forest", plan[1] if plan else None)):
         if tensor is not None and tensor.device != q.device:
             raise ValueError(f"attention: {name} is on {tensor.device}, q is on {q.device}; they must be on one device")
     energy_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    saved_size = _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save)
     return (
         q.new_empty((q.shape[0], q.shape[1], v.shape[2])),
         q.new_empty((forest[2].shape[0] - 1, q.shape[1]), dtype=energy_dtype),
+        q.new_empty(saved_size, dtype=torch.float32),
     )
 
 
 @torch.library.register_fake("ramify::attention_backward", allow_override=True)
 def _attention_backward_shapes(grad_out, grad_energy, q, k, v, forest, plan, positions, position_index, alpha, scale,
-                               include_self, tie, causal, implementation):
+                               include_self, tie, causal, implementation, saved=None):
     def like(tensor):
         return q.new_empty(0) if tensor is None else tensor.new_empty(tensor.shape)
 

@@ -79,7 +79,9 @@ def attention(
         alpha: 1 is softmax, up to 2 (sparsemax) gives exact zeros. A number, or a tensor of one value, or of one a
             level from the root (``tie="block"``). Differentiable as a tensor; below 1.001 it is softmax, without a
             gradient by alpha.
-        implementation: ``"auto"``, ``"reference"`` or ``"composed"``.
+        implementation: ``"auto"`` takes the fastest that supports the call; ``"fused"``, ``"composed"`` or
+            ``"reference"`` force one. The fused kernels run on the CPU, not in float64, and know neither ``alpha`` nor
+            ``causal="prefix"``.
 
     Returns:
         ``[T, H, dv]``, in the dtype of q. Differentiable in q, k, v, positions and alpha.

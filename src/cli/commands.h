@@ -5,6 +5,7 @@
 
 namespace ramify::cli {
 
+void add_bench(CLI::App& app);
 void add_flops(CLI::App& app);
 
 }  // namespace ramify::cli

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "ramify " RAMIFY_VERSION);
   app.require_subcommand(1);
   app.footer("Example:\n  ramify flops --tokens 4096 --hierarchy '16*'");
+  ramify::cli::add_bench(app);
   ramify::cli::add_flops(app);
   try {
     app.parse(argc, argv);

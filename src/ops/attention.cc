@@ -77,10 +77,10 @@ OpArguments arguments(const ForestTensors& forest, const AttentionOptions& optio
   return args;
 }
 
-std::tuple<at::Tensor, at::Tensor> call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                        const OpArguments& a) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    const OpArguments& a) {
   return call_attention(q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self,
-                        a.tie, a.causal, a.implementation);
+                        a.tie, a.causal, a.implementation, /*save=*/false);
 }
 
 void check_rank(const at::Tensor& q, const at::Tensor& k) {
@@ -140,7 +140,8 @@ at::Tensor mass_of_nodes(const at::Tensor& q, const at::Tensor& k, const Forest&
   const at::Tensor no_energy = queries.new_zeros({forest.num_trees(), q.size(1)});
   const auto gradients = call_attention_backward(row_weights(forest, leaf, q.size(1), queries.options()), no_energy,
                                                  queries, keys, values, a.forest, a.plan, a.positions, a.position_index,
-                                                 a.alpha, a.scale, a.include_self, a.tie, a.causal, a.implementation);
+                                                 a.alpha, a.scale, a.include_self, a.tie, a.causal, a.implementation,
+                                                 /*saved=*/std::nullopt);
   return sum_leaves(std::get<2>(gradients).squeeze(2), forest).to(queries.options());
 }
 

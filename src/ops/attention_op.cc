@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "kernels/cpu/attention.h"
 #include "ops/dispatch.h"
 #include "ops/op.h"
 
@@ -14,24 +15,24 @@ namespace ramify {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
+using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-std::tuple<at::Tensor, at::Tensor> kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                          at::TensorList forest, at::TensorList plan, const OptionalTensor& positions,
-                                          const OptionalTensor& position_index, const OptionalTensor& alpha,
-                                          std::optional<double> scale, std::optional<bool> include_self,
-                                          std::string_view tie, std::string_view causal,
-                                          std::string_view implementation) {
+Outputs kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
+               at::TensorList plan, const OptionalTensor& positions, const OptionalTensor& position_index,
+               const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
+               std::string_view tie, std::string_view causal, std::string_view implementation, bool save) {
   const Implementation requested = implementation_from(implementation);
   Problem problem = check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
-  const AttentionOutput output = run_forward(std::move(problem), requested);
-  return {output.out, output.energy};
+  const ForwardResult result = run_forward(std::move(problem), requested, save);
+  return {result.output.out, result.output.energy, result.saved};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_kernel(
     const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
     const at::Tensor& v, at::TensorList forest, at::TensorList plan, const OptionalTensor& positions,
     const OptionalTensor& position_index, const OptionalTensor& alpha, std::optional<double> scale,
-    std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation) {
+    std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation,
+    const OptionalTensor& saved) {
   const Implementation requested = implementation_from(implementation);
   Problem problem = check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
   const std::vector<int64_t> out_shape = {q.size(0), q.size(1), v.size(2)};
@@ -39,7 +40,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
   TORCH_CHECK_VALUE(grad_out.sizes() == out_shape && grad_energy.sizes() == energy_shape,
                     "attention_backward: gradients have shapes ", grad_out.sizes(), " and ", grad_energy.sizes(),
                     "; expected those of the outputs");
-  const AttentionGradients gradients = run_backward(std::move(problem), requested, grad_out, grad_energy);
+  const AttentionGradients gradients =
+      run_backward(std::move(problem), requested, saved.value_or(at::Tensor()), grad_out, grad_energy);
   // Contiguous and shaped as the meta kernel says. An op returns tensors only: an absent input has a gradient
   // without elements.
   const auto finished = [&](const at::Tensor& gradient, const OptionalTensor& input) {
@@ -50,22 +52,23 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
 }
 
 // Shapes and dtypes without work. The forest's values are not looked at.
-std::tuple<at::Tensor, at::Tensor> meta_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                               at::TensorList forest, at::TensorList, const OptionalTensor&,
-                                               const OptionalTensor&, const OptionalTensor&, std::optional<double>,
-                                               std::optional<bool>, std::string_view, std::string_view,
-                                               std::string_view) {
+Outputs meta_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
+                    at::TensorList, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                    std::optional<double>, std::optional<bool>, std::string_view, std::string_view, std::string_view,
+                    bool) {
   TORCH_CHECK_VALUE(q.is_meta() && k.is_meta() && v.is_meta(), "attention: q, k and v are on ", q.device(), ", ",
                     k.device(), " and ", v.device(), "; they must be on one device");
   const auto energy_options = q.options().dtype(compute_dtype(q.scalar_type()));
   return {at::empty_symint({q.sym_size(0), q.sym_size(1), v.sym_size(2)}, q.options()),
-          at::empty_symint({forest[2].sym_size(0) - 1, q.sym_size(1)}, energy_options)};
+          at::empty_symint({forest[2].sym_size(0) - 1, q.sym_size(1)}, energy_options),
+          at::empty({0}, q.options().dtype(at::kFloat))};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_meta_kernel(
     const at::Tensor&, const at::Tensor&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList,
     at::TensorList, const OptionalTensor& positions, const OptionalTensor&, const OptionalTensor& alpha,
-    std::optional<double>, std::optional<bool>, std::string_view, std::string_view, std::string_view) {
+    std::optional<double>, std::optional<bool>, std::string_view, std::string_view, std::string_view,
+    const OptionalTensor&) {
   const auto like = [&](const OptionalTensor& input) {
     return input ? at::empty_symint(input->sym_sizes(), input->options()) : at::empty({0}, q.options());
   };
@@ -81,12 +84,18 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
                                                 const OptionalTensor& position_index, const OptionalTensor& alpha,
                                                 std::optional<double> scale, std::optional<bool> include_self,
                                                 const std::string& tie, const std::string& causal,
-                                                const std::string& implementation) {
+                                                const std::string& implementation, bool save) {
     at::AutoDispatchBelowAutograd below;
-    auto [out, energy] = call_attention(q, k, v, forest, plan, positions, position_index, alpha, scale, include_self,
-                                        tie, causal, implementation);
-    torch::autograd::variable_list saved = {
-        q, k, v, positions.value_or(at::Tensor()), position_index.value_or(at::Tensor()), alpha.value_or(at::Tensor())};
+    auto [out, energy, saved_state] = call_attention(q, k, v, forest, plan, positions, position_index, alpha, scale,
+                                                     include_self, tie, causal, implementation, save);
+    context->mark_non_differentiable({saved_state});
+    torch::autograd::variable_list saved = {q,
+                                            k,
+                                            v,
+                                            positions.value_or(at::Tensor()),
+                                            position_index.value_or(at::Tensor()),
+                                            alpha.value_or(at::Tensor()),
+                                            saved_state};
     saved.insert(saved.end(), forest.begin(), forest.end());
     saved.insert(saved.end(), plan.begin(), plan.end());
     context->save_for_backward(std::move(saved));
@@ -95,14 +104,14 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     context->saved_data["tie"] = tie;
     context->saved_data["causal"] = causal;
     context->saved_data["implementation"] = implementation;
-    return {out, energy};
+    return {out, energy, saved_state};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(),
                                 "attention: there are no second derivatives (create_graph=True)");
-    constexpr size_t kNamed = 6, kForest = 3;
+    constexpr size_t kNamed = 7, kForest = 3;
     const auto saved = context->get_saved_variables();
     const auto optional = [&](size_t i) { return saved[i].defined() ? OptionalTensor(saved[i]) : std::nullopt; };
     const std::vector<at::Tensor> forest(saved.begin() + kNamed, saved.begin() + kNamed + kForest);
@@ -111,43 +120,44 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     auto [q, k, v, positions, alpha] = call_attention_backward(
         gradients[0], gradients[1], saved[0], saved[1], saved[2], forest, plan, optional(3), optional(4), optional(5),
         data["scale"].toOptional<double>(), data["include_self"].toOptional<bool>(), data["tie"].toStringView(),
-        data["causal"].toStringView(), data["implementation"].toStringView());
+        data["causal"].toStringView(), data["implementation"].toStringView(), optional(6));
     const at::Tensor none;
-    return {
-        q,    k,    v,    none, none, saved[3].defined() ? positions : none, none, saved[5].defined() ? alpha : none,
-        none, none, none, none, none};
+    return {q,    k,
+            v,    none,
+            none, saved[3].defined() ? positions : none,
+            none, saved[5].defined() ? alpha : none,
+            none, none,
+            none, none,
+            none, none};
   }
 };
 
-std::tuple<at::Tensor, at::Tensor> autograd_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                   at::TensorList forest, at::TensorList plan,
-                                                   const OptionalTensor& positions,
-                                                   const OptionalTensor& position_index, const OptionalTensor& alpha,
-                                                   std::optional<double> scale, std::optional<bool> include_self,
-                                                   std::string_view tie, std::string_view causal,
-                                                   std::string_view implementation) {
+Outputs autograd_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
+                        at::TensorList plan, const OptionalTensor& positions, const OptionalTensor& position_index,
+                        const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
+                        std::string_view tie, std::string_view causal, std::string_view implementation, bool save) {
+  const auto wants_gradient = [](const OptionalTensor& tensor) { return tensor && tensor->requires_grad(); };
+  save = save || (at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad() ||
+                                                 wants_gradient(positions) || wants_gradient(alpha)));
   const auto outputs =
       AttentionFunction::apply(q, k, v, forest.vec(), plan.vec(), positions, position_index, alpha, scale, include_self,
-                               std::string(tie), std::string(causal), std::string(implementation));
-  return {outputs[0], outputs[1]};
+                               std::string(tie), std::string(causal), std::string(implementation), save);
+  return {outputs[0], outputs[1], outputs[2]};
 }
 
 // Autocast turns q, k, v and positions into its lower precision, as it does for scaled_dot_product_attention.
 template <c10::DeviceType device>
-std::tuple<at::Tensor, at::Tensor> autocast_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                   at::TensorList forest, at::TensorList plan,
-                                                   const OptionalTensor& positions,
-                                                   const OptionalTensor& position_index, const OptionalTensor& alpha,
-                                                   std::optional<double> scale, std::optional<bool> include_self,
-                                                   std::string_view tie, std::string_view causal,
-                                                   std::string_view implementation) {
+Outputs autocast_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
+                        at::TensorList plan, const OptionalTensor& positions, const OptionalTensor& position_index,
+                        const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
+                        std::string_view tie, std::string_view causal, std::string_view implementation, bool save) {
   c10::impl::ExcludeDispatchKeyGuard no_autocast(
       c10::DispatchKeySet(at::autocast::get_autocast_dispatch_key_from_device_type(device)));
   const at::ScalarType dtype = at::autocast::get_autocast_dtype(device);
   const auto cast = [&](const at::Tensor& tensor) { return at::autocast::cached_cast(dtype, tensor, device); };
   return call_attention(cast(q), cast(k), cast(v), forest, plan,
                         positions ? OptionalTensor(cast(*positions)) : std::nullopt, position_index, alpha, scale,
-                        include_self, tie, causal, implementation);
+                        include_self, tie, causal, implementation, save);
 }
 
 #define RAMIFY_ATTENTION_ARGUMENTS                                                            \
@@ -158,10 +168,12 @@ std::tuple<at::Tensor, at::Tensor> autocast_kernel(const at::Tensor& q, const at
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(ramify, m) {
-  m.def("attention(" RAMIFY_ATTENTION_ARGUMENTS ") -> (Tensor out, Tensor energy)", {at::Tag::pt2_compliant_tag});
-  m.def("attention_backward(Tensor grad_out, Tensor grad_energy, " RAMIFY_ATTENTION_ARGUMENTS
-        ") -> (Tensor q, Tensor k, Tensor v, Tensor positions, Tensor alpha)",
+  m.def("attention(" RAMIFY_ATTENTION_ARGUMENTS ", bool save=False) -> (Tensor out, Tensor energy, Tensor saved)",
         {at::Tag::pt2_compliant_tag});
+  m.def("attention_backward(Tensor grad_out, Tensor grad_energy, " RAMIFY_ATTENTION_ARGUMENTS
+        ", Tensor? saved=None) -> (Tensor q, Tensor k, Tensor v, Tensor positions, Tensor alpha)",
+        {at::Tag::pt2_compliant_tag});
+  m.def("cpu_target() -> str", [] { return std::string(cpu::target_name()); });
 }
 
 #undef RAMIFY_ATTENTION_ARGUMENTS
@@ -184,26 +196,25 @@ TORCH_LIBRARY_IMPL(ramify, AutocastCUDA, m) {
   m.impl("attention", autocast_kernel<c10::DeviceType::CUDA>);
 }
 
-std::tuple<at::Tensor, at::Tensor> call_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                  at::TensorList forest, at::TensorList plan,
-                                                  const OptionalTensor& positions, const OptionalTensor& position_index,
-                                                  const OptionalTensor& alpha, std::optional<double> scale,
-                                                  std::optional<bool> include_self, std::string_view tie,
-                                                  std::string_view causal, std::string_view implementation) {
+Outputs call_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
+                       at::TensorList plan, const OptionalTensor& positions, const OptionalTensor& position_index,
+                       const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
+                       std::string_view tie, std::string_view causal, std::string_view implementation, bool save) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("ramify::attention", "").typed<AttentionOp>();
   return op.call(q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal,
-                 implementation);
+                 implementation, save);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> call_attention_backward(
     const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
     const at::Tensor& v, at::TensorList forest, at::TensorList plan, const OptionalTensor& positions,
     const OptionalTensor& position_index, const OptionalTensor& alpha, std::optional<double> scale,
-    std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation) {
+    std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation,
+    const OptionalTensor& saved) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("ramify::attention_backward", "").typed<AttentionBackwardOp>();
   return op.call(grad_out, grad_energy, q, k, v, forest, plan, positions, position_index, alpha, scale, include_self,
-                 tie, causal, implementation);
+                 tie, causal, implementation, saved);
 }
 
 }  // namespace ramify

@@ -116,9 +116,16 @@ std::string_view name_of(Causal causal) {
   return causal == Causal::none ? "none" : causal == Causal::block ? "block" : "prefix";
 }
 std::string_view name_of(Implementation implementation) {
-  return implementation == Implementation::automatic   ? "auto"
-         : implementation == Implementation::reference ? "reference"
-                                                       : "composed";
+  switch (implementation) {
+    case Implementation::reference:
+      return "reference";
+    case Implementation::composed:
+      return "composed";
+    case Implementation::fused:
+      return "fused";
+    default:
+      return "auto";
+  }
 }
 Tie tie_from(std::string_view name) {
   return enum_from("tie", name, {Tie::block, Tie::none});
@@ -127,8 +134,9 @@ Causal causal_from(std::string_view name) {
   return enum_from("causal", name, {Causal::none, Causal::block, Causal::prefix});
 }
 Implementation implementation_from(std::string_view name) {
-  return enum_from("implementation", name,
-                   {Implementation::automatic, Implementation::reference, Implementation::composed});
+  return enum_from(
+      "implementation", name,
+      {Implementation::automatic, Implementation::reference, Implementation::composed, Implementation::fused});
 }
 
 Queries queries_of(Tie tie, Causal causal) {

@@ -1,6 +1,7 @@
 #include "ops/dispatch.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -13,7 +14,13 @@ namespace ramify {
 namespace {
 
 Implementation choose(const Problem& problem, Implementation requested, const char* pass) {
-  const Implementation chosen = requested == Implementation::automatic ? Implementation::composed : requested;
+  Implementation chosen = requested;
+  if (requested == Implementation::automatic || requested == Implementation::fused) {
+    const std::string obstacle = fused_op::why_not(problem);
+    TORCH_CHECK_VALUE(requested == Implementation::automatic || obstacle.empty(),
+                      "attention: implementation=fused: ", obstacle, "; use implementation=auto");
+    chosen = obstacle.empty() ? Implementation::fused : Implementation::composed;
+  }
   static const bool log = [] {
     const char* topics = std::getenv("RAMIFY_LOG");
     return topics && std::string_view(topics).find("dispatch") != std::string_view::npos;
@@ -41,18 +48,36 @@ void complete(Problem& problem) {
                     " rows, the forest has ", num_leaves, " leaves; they must be equal");
 }
 
-AttentionOutput run_forward(Problem problem, Implementation requested) {
+ForwardResult run_forward(Problem problem, Implementation requested, bool save) {
+  save = save && !problem.plan.empty();
   complete(problem);
-  return choose(problem, requested, "forward") == Implementation::reference ? reference_op::forward(problem)
-                                                                            : composed_op::forward(problem);
+  ForwardResult result;
+  switch (choose(problem, requested, "forward")) {
+    case Implementation::fused:
+      result.output = fused_op::forward(problem, result.saved);
+      break;
+    case Implementation::reference:
+      result.output = reference_op::forward(problem);
+      break;
+    default:
+      result.output = composed_op::forward(problem);
+      break;
+  }
+  if (!save || !result.saved.defined()) result.saved = at::empty({0}, problem.q.options().dtype(at::kFloat));
+  return result;
 }
 
-AttentionGradients run_backward(Problem problem, Implementation requested, const at::Tensor& grad_out,
-                                const at::Tensor& grad_energy) {
+AttentionGradients run_backward(Problem problem, Implementation requested, const at::Tensor& saved,
+                                const at::Tensor& grad_out, const at::Tensor& grad_energy) {
   complete(problem);
-  return choose(problem, requested, "backward") == Implementation::reference
-             ? reference_op::backward(problem, grad_out, grad_energy)
-             : composed_op::backward(problem, grad_out, grad_energy);
+  switch (choose(problem, requested, "backward")) {
+    case Implementation::fused:
+      return fused_op::backward(problem, saved, grad_out, grad_energy);
+    case Implementation::reference:
+      return reference_op::backward(problem, grad_out, grad_energy);
+    default:
+      return composed_op::backward(problem, grad_out, grad_energy);
+  }
 }
 
 }  // namespace ramify

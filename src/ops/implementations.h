@@ -1,6 +1,8 @@
 // The implementations behind the op, each with its gradient.
 #pragma once
 
+#include <string>
+
 #include "ops/problem.h"
 
 namespace ramify {
@@ -15,5 +17,15 @@ AttentionOutput forward(const Problem& problem);
 // Runs the forward pass again under autograd: nothing but the inputs is kept between the two.
 AttentionGradients backward(const Problem& problem, const at::Tensor& grad_out, const at::Tensor& grad_energy);
 }  // namespace composed_op
+
+namespace fused_op {
+// What keeps the fused kernels from this problem; empty: nothing.
+std::string why_not(const Problem& problem);
+// Sets `saved` to what backward can use; the caller drops it where no backward pass will come.
+AttentionOutput forward(const Problem& problem, at::Tensor& saved);
+// Without `saved` forward runs again.
+AttentionGradients backward(const Problem& problem, const at::Tensor& saved, const at::Tensor& grad_out,
+                            const at::Tensor& grad_energy);
+}  // namespace fused_op
 
 }  // namespace ramify

@@ -11,18 +11,18 @@
 
 namespace ramify {
 
-using AttentionOp = std::tuple<at::Tensor, at::Tensor>(
+using AttentionOp = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest, at::TensorList plan,
     const std::optional<at::Tensor>& positions, const std::optional<at::Tensor>& position_index,
     const std::optional<at::Tensor>& alpha, std::optional<double> scale, std::optional<bool> include_self,
-    std::string_view tie, std::string_view causal, std::string_view implementation);
+    std::string_view tie, std::string_view causal, std::string_view implementation, bool save);
 
 using AttentionBackwardOp = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
     const at::Tensor& v, at::TensorList forest, at::TensorList plan, const std::optional<at::Tensor>& positions,
     const std::optional<at::Tensor>& position_index, const std::optional<at::Tensor>& alpha,
     std::optional<double> scale, std::optional<bool> include_self, std::string_view tie, std::string_view causal,
-    std::string_view implementation);
+    std::string_view implementation, const std::optional<at::Tensor>& saved);
 
 // Both through torch's dispatcher, so that autograd, autocast and tracing see them.
 AttentionOp call_attention;

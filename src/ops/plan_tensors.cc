@@ -1,11 +1,14 @@
 #include "ops/plan_tensors.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/InferenceMode.h>
 
 #include <cstring>
 #include <memory>
+
+#include "hierarchy/contraction.h"
 
 namespace ramify {
 namespace {
@@ -34,6 +37,13 @@ void append_records(std::vector<int64_t>& words, const std::vector<Record>& reco
 }
 
 template <class Record>
+std::span<const Record> view_records(const int64_t*& words, int64_t count) {
+  const auto* records = reinterpret_cast<const Record*>(words);
+  words += count * words_of<Record>();
+  return {records, static_cast<size_t>(count)};
+}
+
+template <class Record>
 std::vector<Record> read_records(const int64_t*& words, int64_t count) {
   std::vector<Record> records(count);
   if (count > 0) std::memcpy(static_cast<void*>(records.data()), words, count * sizeof(Record));
@@ -59,6 +69,35 @@ namespace {
 // Words in front of the levels and batches.
 enum ScheduleWord { kQueries, kNumNodes, kNumLevels, kNumBatches, kHeaderWords };
 
+// In front of the totals and tables of a walk: how long the tables are.
+struct WalkHeader {
+  int64_t num_nodes = 0, num_groves = 0, num_crown = 0, num_level_begins = 0, num_runs = 0, num_leaves = 0;
+
+  int64_t num_words() const {
+    return words_of<WalkHeader>() + words_of<WalkTotals>() + num_nodes * words_of<WalkNode>() +
+           num_groves * words_of<Grove>() + num_crown + num_level_begins + num_runs * words_of<LeafRun>() + num_leaves;
+  }
+};
+
+std::vector<int64_t> words_of_walk(const Walk& walk) {
+  const auto count = [](const auto& vector) { return static_cast<int64_t>(vector.size()); };
+  std::vector<int64_t> words;
+  append_records<WalkHeader>(words, {{count(walk.nodes), count(walk.groves), count(walk.crown),
+                                      count(walk.crown_level_begin), count(walk.runs), count(walk.leaf_nodes)}});
+  append_records<WalkTotals>(words, {walk.totals});
+  append_records(words, walk.nodes);
+  append_records(words, walk.groves);
+  append_records(words, walk.crown);
+  append_records(words, walk.crown_level_begin);
+  append_records(words, walk.runs);
+  append_records(words, walk.leaf_nodes);
+  return words;
+}
+
+at::Tensor shape_carrier(const WalkTotals& totals) {
+  return at::empty({0, totals.inner, totals.crown_slots, totals.weights, totals.wide_members}, at::kByte);
+}
+
 }  // namespace
 
 std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::Device device) {
@@ -68,13 +107,19 @@ std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::De
                                    static_cast<int64_t>(plan.levels.size()), static_cast<int64_t>(plan.batches.size())};
   append_records(schedule, plan.levels);
   append_records(schedule, plan.batches);
-  return {own_as_tensor(std::move(schedule)), own_records(std::move(plan.families)).to(device),
-          own_records(std::move(plan.leaves)).to(device), own_records(std::move(plan.nodes)).to(device)};
+  Walk walk;
+  if (device.is_cpu()) walk = make_walk(contract(forest).forest);
+  return {own_as_tensor(std::move(schedule)),
+          own_records(std::move(plan.families)).to(device),
+          own_records(std::move(plan.leaves)).to(device),
+          own_records(std::move(plan.nodes)).to(device),
+          own_as_tensor(words_of_walk(walk)),
+          shape_carrier(walk.totals)};
 }
 
 void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t num_nodes) {
-  TORCH_CHECK_VALUE(tensors.size() == 4, "attention: the plan has ", tensors.size(),
-                    " tensors; expected 4, as ramify::plan gives them");
+  TORCH_CHECK_VALUE(tensors.size() == 6, "attention: the plan has ", tensors.size(),
+                    " tensors; expected 6, as ramify::plan gives them");
   const auto schedule = integers(tensors[0], "attention: the first tensor of the plan");
   const auto num_words = static_cast<int64_t>(schedule.size());
   const auto counts = [&](int64_t word) { return schedule[word] >= 0 && schedule[word] <= num_words; };
@@ -83,13 +128,38 @@ void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t
                                          schedule[kNumBatches] * words_of<FamilyBatch>(),
                     "attention: the plan is not one that ramify::plan gives");
   const int64_t columns[] = {0, words_of<FamilyRow>(), words_of<LeafRow>(), words_of<NodeRow>()};
-  for (size_t i = 1; i < tensors.size(); ++i) {
+  for (size_t i = 1; i < 4; ++i) {
     TORCH_CHECK_VALUE(
         tensors[i].dim() == 2 && tensors[i].size(1) == columns[i] && tensors[i].scalar_type() == at::kLong,
         "attention: the plan is not one that ramify::plan gives");
   }
+  const auto walk = integers(tensors[4], "attention: the fifth tensor of the plan");
+  WalkHeader header;
+  if (walk.size() >= sizeof(header) / sizeof(walk[0])) {
+    std::memcpy(static_cast<void*>(&header), walk.data(), sizeof(header));
+  }
+  const auto walk_words = static_cast<int64_t>(walk.size());
+  const auto fits = [&](int64_t count) { return count >= 0 && count <= walk_words; };
+  TORCH_CHECK_VALUE(fits(header.num_nodes) && fits(header.num_groves) && fits(header.num_crown) &&
+                        fits(header.num_level_begins) && fits(header.num_runs) && fits(header.num_leaves) &&
+                        walk_words == header.num_words(),
+                    "attention: the plan is not one that ramify::plan gives");
   TORCH_CHECK_VALUE(schedule[kQueries] == static_cast<int64_t>(queries) && schedule[kNumNodes] == num_nodes,
                     "attention: the plan was made for another forest or another kind of attention");
+}
+
+WalkView walk_view(const std::vector<at::Tensor>& tensors) {
+  const int64_t* words = tensors.at(4).const_data_ptr<int64_t>();
+  const WalkHeader header = view_records<WalkHeader>(words, 1)[0];
+  WalkView view;
+  view.totals = view_records<WalkTotals>(words, 1)[0];
+  view.nodes = view_records<WalkNode>(words, header.num_nodes);
+  view.groves = view_records<Grove>(words, header.num_groves);
+  view.crown = view_records<int64_t>(words, header.num_crown);
+  view.crown_level_begin = view_records<int64_t>(words, header.num_level_begins);
+  view.runs = view_records<LeafRun>(words, header.num_runs);
+  view.leaf_nodes = view_records<int64_t>(words, header.num_leaves);
+  return view;
 }
 
 PlanView::PlanView(const std::vector<at::Tensor>& tensors)

@@ -82,10 +82,10 @@ inline Outcome evaluate(TorchCase c, Implementation implementation) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
   // The op itself gives both results of one pass.
-  const auto [out, energies] =
+  const auto [out, energies, saved] =
       call_attention(c.q, c.k, c.v, forest.arrays(), forest.plan(c.mode.tie, c.mode.causal), optional(c.positions),
                      optional(c.position_index), c.alpha, kScale, c.mode.include_self, name_of(c.mode.tie),
-                     name_of(c.mode.causal), name_of(implementation));
+                     name_of(c.mode.causal), name_of(implementation), /*save=*/true);
   const at::Tensor finite = energies.masked_fill(energies.isneginf(), 0);
   ((out * c.grad_out).sum() + (finite * c.grad_energy).sum()).backward();
   const auto gradient = [](const at::Tensor& input) { return input.defined() ? input.grad() : at::Tensor(); };

@@ -1,0 +1,134 @@
+#include "hierarchy/walk.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace ramify {
+namespace {
+
+std::vector<WalkNode> walk_nodes(const Forest& forest, WalkTotals& totals) {
+  const std::vector<int64_t> sizes = forest.leaf_counts(), parents = forest.parents();
+  std::vector<WalkNode> nodes(forest.num_nodes());
+  for (int64_t n = 0; n < forest.num_nodes(); ++n) {
+    WalkNode& node = nodes[n];
+    node.first_child = forest.first_child()[n];
+    node.num_children = forest.num_children(n);
+    assert(node.num_children != 1);
+    node.size = sizes[n];
+    node.first_leaf = forest.first_leaf()[n];
+    node.parent = parents[n];
+    if (node.is_leaf()) continue;
+    node.inner = totals.inner++;
+    int64_t& total = node.is_wide() ? totals.wide_members : totals.weights;
+    node.weights = total;
+    total += node.is_wide() ? node.num_children : node.num_children * node.num_children;
+  }
+  return nodes;
+}
+
+// Gives every inner node below the roots of a grove (and the roots, when the crown does not see them) its row.
+void number_slots(std::vector<WalkNode>& nodes, Grove& grove) {
+  int64_t begin = grove.root_begin, end = grove.root_end;
+  if (!grove.is_whole) {
+    begin = nodes[grove.root_begin].first_child;
+    end = nodes[grove.root_end - 1].first_child + nodes[grove.root_end - 1].num_children;
+  }
+  while (begin < end) {
+    for (int64_t n = begin; n < end; ++n) {
+      if (!nodes[n].is_leaf()) nodes[n].slot = grove.num_slots++;
+    }
+    const WalkNode &first = nodes[begin], &last = nodes[end - 1];
+    begin = first.first_child;
+    end = last.first_child + last.num_children;
+  }
+}
+
+// Cuts the roots of groves on one level, nodes [begin, end), into runs of about kGroveLeaves leaves.
+void add_groves(Walk& walk, int64_t begin, int64_t end, bool is_whole) {
+  int64_t leaves = 0;
+  Grove grove;
+  const auto finish = [&](int64_t root_end) {
+    if (leaves == 0) return;
+    grove.root_end = root_end;
+    grove.is_whole = is_whole;
+    number_slots(walk.nodes, grove);
+    walk.totals.grove_slots = std::max(walk.totals.grove_slots, grove.num_slots);
+    walk.groves.push_back(grove);
+    leaves = 0;
+  };
+  for (int64_t n = begin; n < end; ++n) {
+    WalkNode& node = walk.nodes[n];
+    const bool is_root = !node.is_crown() && (is_whole || walk.nodes[node.parent].is_crown());
+    if (!is_root || leaves + node.size > kGroveLeaves) finish(n);
+    if (!is_root || node.is_leaf()) continue;  // a leaf among the roots has nothing to be done
+    if (!is_whole) node.slot = walk.totals.crown_slots++;
+    if (leaves == 0) grove = {.root_begin = n};
+    leaves += node.size;
+  }
+  finish(end);
+}
+
+// Leaves below the nodes [begin, end), in runs.
+template <class IsWanted>
+void add_runs(Walk& walk, int64_t begin, int64_t end, const IsWanted& is_wanted) {
+  LeafRun run;
+  const auto finish = [&] {
+    if (run.count > 0) walk.runs.push_back(run);
+    run.count = 0;
+  };
+  for (int64_t n = begin; n < end; ++n) {
+    const WalkNode& node = walk.nodes[n];
+    if (!is_wanted(node)) {
+      finish();
+      continue;
+    }
+    const bool continues = node.first_leaf == run.first_leaf + run.count && run.count + node.size <= kGroveLeaves;
+    if (!continues) finish();
+    if (run.count == 0) run.first_leaf = node.first_leaf;
+    run.count += node.size;
+  }
+  finish();
+}
+
+// The most children that all ancestors of one leaf have together.
+int64_t longest_path(const std::vector<WalkNode>& nodes) {
+  std::vector<int64_t> keys(nodes.size());  // parents come before their children
+  int64_t longest = 0;
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    keys[n] = nodes[n].num_children + (nodes[n].parent >= 0 ? keys[nodes[n].parent] : 0);
+    longest = std::max(longest, keys[n]);
+  }
+  return longest;
+}
+
+}  // namespace
+
+Walk make_walk(const Forest& forest) {
+  Walk walk;
+  walk.nodes = walk_nodes(forest, walk.totals);
+  const auto level_begin = forest.level_begin();
+  walk.totals.num_roots = forest.num_levels() > 0 ? level_begin[1] : 0;
+  walk.crown_level_begin.push_back(0);
+  for (int64_t l = 0; l < forest.num_levels(); ++l) {
+    for (int64_t n = level_begin[l]; n < level_begin[l + 1]; ++n) {
+      if (!walk.nodes[n].is_crown()) continue;
+      walk.nodes[n].slot = walk.totals.crown_slots++;
+      walk.crown.push_back(n);
+    }
+    add_groves(walk, level_begin[l], level_begin[l + 1], /*is_whole=*/l == 0);
+    walk.crown_level_begin.push_back(static_cast<int64_t>(walk.crown.size()));
+  }
+  for (const Grove& grove : walk.groves) {
+    add_runs(walk, grove.root_begin, grove.root_end, [](const WalkNode& node) { return !node.is_leaf(); });
+  }
+  for (const int64_t n : walk.crown) {
+    const WalkNode& node = walk.nodes[n];
+    add_runs(walk, node.first_child, node.first_child + node.num_children,
+             [](const WalkNode& child) { return child.is_leaf(); });
+  }
+  walk.totals.path_keys = longest_path(walk.nodes);
+  walk.leaf_nodes.assign(forest.leaf_nodes().begin(), forest.leaf_nodes().end());
+  return walk;
+}
+
+}  // namespace ramify

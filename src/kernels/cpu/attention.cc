@@ -1,0 +1,363 @@
+// The order of the steps, and how threads share them.
+#include "kernels/cpu/attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/block_attention.h"
+#include "kernels/cpu/layout.h"
+#include "kernels/cpu/untied_attention.h"
+#include "kernels/cpu/wide_family.h"
+
+namespace ramify::cpu {
+namespace {
+
+// Below this many multiply-adds threads would wait for each other longer than they work.
+constexpr int64_t kSerialWork = int64_t{1} << 19;
+// A whole call below this is shared by heads: each thread takes its heads through all steps without waiting.
+constexpr int64_t kSmallCall = int64_t{1} << 25;
+// Outputs that are larger than this would not stay in the caches.
+constexpr int64_t kStreamedBytes = int64_t{6} << 20;
+// From here on values are read last on the way up, so that the way down finds much of them in the cache.
+constexpr int64_t kLargeValues = int64_t{24} << 20;
+
+// Multiply-adds of one head of a family, and as much again as its rows cost.
+int64_t family_work(const Call& call, const WalkNode& node) {
+  return node.num_children * (node.num_children + 4) * (call.dim + call.value_dim + call.position_dim);
+}
+
+using GroveStep = void (*)(const Call&, const Grove&, HeadRange, Scratch&);
+using NodeStep = void (*)(const Call&, int64_t node, HeadRange, Scratch&);
+using RunStep = void (*)(const Call&, const LeafRun&, HeadRange, Scratch&);
+using TileStep = void (*)(const Call&, WideTile, HeadRange, Scratch&);
+
+// What is done with one family of the crown: at once when it is narrow; by tiles, between steps for all of it, when it
+// is wide. Null: nothing.
+struct CrownStep {
+  NodeStep narrow = nullptr;
+  NodeStep before = nullptr;
+  TileStep tiles = nullptr;
+  TileStep more_tiles = nullptr;
+  NodeStep after = nullptr;
+};
+constexpr CrownStep kUp = {crown_up, nullptr, wide_attend, nullptr, wide_fold};
+constexpr CrownStep kDown = {crown_down, nullptr, wide_down, nullptr, nullptr};
+constexpr CrownStep kBackwardUp = {crown_backward_up, wide_backward_fold, nullptr, nullptr, nullptr};
+constexpr CrownStep kBackwardDown = {crown_backward_down, wide_backward_gates, wide_backward_queries,
+                                     wide_backward_keys, nullptr};
+
+// Takes some heads through the forest, alone or with others.
+class Walker {
+ public:
+  Walker(const Call& call, HeadRange heads, const Threads& threads) : call_(call), heads_(heads), threads_(threads) {}
+
+  enum class Order { forth, back };  // back: the groves that were seen last come first, they are still near
+  enum class Which { all, parts };   // parts: not those of whole trees
+
+  void groves(GroveStep step, Which which, Order order) const {
+    const auto groves = call_.p.walk.groves;
+    share(static_cast<int64_t>(groves.size()), [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Grove& grove = groves[order == Order::forth ? i : end - 1 - (i - begin)];
+        if (which == Which::all || !grove.is_whole) step(call_, grove, heads_, call_.scratch[thread]);
+      }
+    });
+  }
+
+  void runs(RunStep step) const {
+    const auto runs = call_.p.walk.runs;
+    share(static_cast<int64_t>(runs.size()), [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t i = begin; i < end; ++i) step(call_, runs[i], heads_, call_.scratch[thread]);
+    });
+  }
+
+  // All nodes of the crown, parents first or last; threads share heads.
+  enum class Direction { up, down };
+  void crown_nodes(NodeStep step, Direction direction) const {
+    const auto nodes = call_.p.walk.crown;
+    share(nodes.empty() ? 0 : num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
+      for (size_t i = 0; i < nodes.size(); ++i) {
+        const int64_t node = nodes[direction == Direction::down ? i : nodes.size() - 1 - i];
+        step(call_, node, {heads_.key_begin + begin, heads_.key_begin + end}, call_.scratch[thread]);
+      }
+    });
+  }
+
+  // Nodes of the crown in any order; threads share nodes and heads.
+  void crown_families(NodeStep step) const {
+    const auto nodes = call_.p.walk.crown;
+    share(static_cast<int64_t>(nodes.size()) * num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t head = heads_.key_begin + i % num_heads();
+        step(call_, nodes[i / num_heads()], {head, head + 1}, call_.scratch[thread]);
+      }
+    });
+  }
+
+  // The crown up and down again. With many heads each thread takes some of them all the way; else families of a level
+  // are shared, and threads wait for each other after each.
+  void crown(const CrownStep& up, const CrownStep& down) const {
+    const auto nodes = call_.p.walk.crown;
+    if (nodes.empty()) return;
+    if (num_heads() < 2 * threads_.count) {
+      for (int64_t l = num_crown_levels() - 1; l >= 0; --l) crown_level(l, up);
+      for (int64_t l = 0; l < num_crown_levels(); ++l) crown_level(l, down);
+      return;
+    }
+    share(num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
+      const Threads alone = {1, [&](int64_t count, const Task& task) { task(0, count, thread); }};
+      const Walker walker(call_, {heads_.key_begin + begin, heads_.key_begin + end}, alone);
+      for (size_t i = nodes.size(); i-- > 0;) walker.family(nodes[i], up);
+      for (size_t i = 0; i < nodes.size(); ++i) walker.family(nodes[i], down);
+    });
+  }
+
+  void roots(NodeStep step) const {
+    share(call_.p.walk.totals.num_roots, [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t n = begin; n < end; ++n) step(call_, n, heads_, call_.scratch[thread]);
+    });
+  }
+
+  // Trees of one leaf.
+  void bare_leaves(NodeStep step) const {
+    const WalkView& walk = call_.p.walk;
+    if (walk.totals.num_roots == 0) return;
+    share(walk.totals.num_roots, [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t n = begin; n < end; ++n) {
+        if (walk.nodes[n].is_leaf()) step(call_, n, heads_, call_.scratch[thread]);
+      }
+    });
+  }
+
+ private:
+  int64_t num_crown_levels() const { return static_cast<int64_t>(call_.p.walk.crown_level_begin.size()) - 1; }
+
+  int64_t num_heads() const { return heads_.key_end - heads_.key_begin; }
+
+  // Families of a level, each by heads: few families may have to keep many threads busy.
+  void crown_level(int64_t level, const CrownStep& step) const {
+    const WalkView& walk = call_.p.walk;
+    const auto nodes = walk.crown.subspan(walk.crown_level_begin[level],
+                                          walk.crown_level_begin[level + 1] - walk.crown_level_begin[level]);
+    std::vector<int64_t> narrow;
+    int64_t work = 0;
+    for (const int64_t node : nodes) {
+      if (walk.nodes[node].is_wide()) {
+        family(node, step);
+      } else {
+        narrow.push_back(node);
+        work += family_work(call_, walk.nodes[node]);
+      }
+    }
+    const Task task = [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t head = heads_.key_begin + i % num_heads();
+        step.narrow(call_, narrow[i / num_heads()], {head, head + 1}, call_.scratch[thread]);
+      }
+    };
+    const auto count = static_cast<int64_t>(narrow.size()) * num_heads();
+    if (work * call_.p.heads < kSerialWork && threads_.count > 1) {
+      task(0, count, 0);
+    } else {
+      share(count, task);
+    }
+  }
+
+  // One family of the crown with all threads.
+  void family(int64_t node, const CrownStep& step) const {
+    const WalkNode& parent = call_.p.walk.nodes[node];
+    const auto by_heads = [&](NodeStep part) {
+      if (!part) return;
+      share(num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
+        part(call_, node, {heads_.key_begin + begin, heads_.key_begin + end}, call_.scratch[thread]);
+      });
+    };
+    const auto by_tiles = [&](TileStep part) {
+      if (!part) return;
+      const int64_t tiles = num_wide_tiles(parent);
+      share(tiles * num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t head = heads_.key_begin + i / tiles;
+          part(call_, {node, i % tiles}, {head, head + 1}, call_.scratch[thread]);
+        }
+      });
+    };
+    if (!parent.is_wide()) return by_heads(step.narrow);
+    by_heads(step.before);
+    by_tiles(step.tiles);
+    by_tiles(step.more_tiles);
+    by_heads(step.after);
+  }
+
+  void share(int64_t count, const Task& task) const {
+    if (count > 0) threads_.run(count, task);
+  }
+
+  const Call& call_;
+  HeadRange heads_;
+  const Threads& threads_;
+};
+
+// Sums the gradients of nodes, and of leaves towards themselves, by their row of the table: each row by one thread, its
+// nodes in their order, so that the sum does not depend on threads.
+void sum_positions(const Call& call, int64_t num_positions, float* grad_positions, const Threads& threads) {
+  const AttentionParams& p = call.p;
+  const int64_t width = p.heads * call.position_dim;
+  std::vector<int64_t> begin(num_positions + 1);
+  const auto for_each_entry = [&](const auto& visit) {
+    for (size_t n = p.walk.totals.num_roots; n < p.walk.nodes.size(); ++n) {
+      visit(p.node_position[n], call.grad_node_positions + static_cast<int64_t>(n) * width);
+    }
+    if (!p.include_self) return;
+    for (size_t n = 0; n < p.walk.nodes.size(); ++n) {
+      const WalkNode& node = p.walk.nodes[n];
+      if (!node.is_leaf()) continue;
+      const int64_t own = p.self_position[node.first_leaf];
+      if (node.parent < 0 || own != p.node_position[n]) visit(own, call.grad_self_positions + node.first_leaf * width);
+    }
+  };
+  for_each_entry([&](int64_t position, const float*) {
+    if (position >= 0) ++begin[position + 1];
+  });
+  for (int64_t r = 0; r < num_positions; ++r) begin[r + 1] += begin[r];
+  std::vector<const float*> rows(begin[num_positions]);
+  std::vector<int64_t> next(begin.begin(), begin.end() - 1);
+  for_each_entry([&](int64_t position, const float* row) {
+    if (position >= 0) rows[next[position]++] = row;
+  });
+  if (num_positions == 0) return;
+  threads.run(num_positions, [&](int64_t first, int64_t last, int64_t) {
+    for (int64_t r = first; r < last; ++r) {
+      float* to = grad_positions + r * p.heads * p.position_dim;
+      std::fill_n(to, p.heads * p.position_dim, 0.0f);
+      for (int64_t i = begin[r]; i < begin[r + 1]; ++i) {
+        for (int64_t h = 0; h < p.heads; ++h) {
+          for (int64_t c = 0; c < p.position_dim; ++c) to[h * p.position_dim + c] += rows[i][h * call.position_dim + c];
+        }
+      }
+    }
+  });
+}
+
+// walk(heads, threads): all of a call for some heads with some threads.
+template <class Walk>
+void share_call(const Call& call, const Threads& threads, const Walk& walk) {
+  int64_t work = 0;
+  for (const WalkNode& node : call.p.walk.nodes.first(std::min<size_t>(call.p.walk.nodes.size(), 1 << 14))) {
+    work += family_work(call, node);
+  }
+  const bool is_small = call.p.walk.nodes.size() <= (1 << 14) && work * call.p.heads < kSmallCall;
+  if (!is_small || call.p.key_heads < 2 * threads.count) {
+    walk(HeadRange{0, call.p.key_heads}, threads);
+    return;
+  }
+  threads.run(call.p.key_heads, [&](int64_t begin, int64_t end, int64_t thread) {
+    const Threads alone = {1, [&](int64_t count, const Task& task) { task(0, count, thread); }};
+    walk(HeadRange{begin, end}, alone);
+  });
+}
+
+bool can_stream(const Rows& rows, const AttentionParams& p, int64_t dim) {
+  return p.storage == Storage::float32 && reinterpret_cast<uintptr_t>(rows.data) % 64 == 0 &&
+         rows.row_stride % kRowPad == 0 && rows.head_stride % kRowPad == 0 && dim % kRowPad == 0;
+}
+
+int64_t num_leaves(const AttentionParams& p) {
+  int64_t leaves = 0;
+  for (int64_t n = 0; n < p.walk.totals.num_roots; ++n) leaves += p.walk.nodes[n].size;
+  return leaves;
+}
+
+void untied_forward(const Walker& walker) {
+  walker.groves(untied_pool_grove, Walker::Which::all, Walker::Order::forth);
+  walker.crown_nodes(untied_pool, Walker::Direction::up);
+  walker.runs(untied_attend);
+  walker.roots(untied_energy);
+}
+
+void untied_backward(const Walker& walker) {
+  walker.runs(untied_backward_queries);
+  walker.crown_families(untied_backward_keys);
+  walker.crown_nodes(untied_share, Walker::Direction::down);
+  walker.groves(untied_share_grove, Walker::Which::all, Walker::Order::forth);
+}
+
+// What untied gradients are added to. Those of leaves are cleared where they are computed.
+void clear_sums(const Call& call, const Threads& threads) {
+  const AttentionParams& p = call.p;
+  const auto clear = [&](float* sums, int64_t size) {
+    constexpr int64_t kPart = 1 << 16;
+    if (!sums || size == 0) return;
+    threads.run((size + kPart - 1) / kPart, [&](int64_t begin, int64_t end, int64_t) {
+      std::fill(sums + begin * kPart, sums + std::min(size, end * kPart), 0.0f);
+    });
+  };
+  clear(call.grad_mean_k, p.walk.totals.inner * p.key_heads * call.dim);
+  clear(call.grad_mean_v, p.walk.totals.inner * p.key_heads * call.value_dim);
+  clear(call.grad_node_positions, static_cast<int64_t>(p.walk.nodes.size()) * p.heads * call.position_dim);
+}
+
+}  // namespace
+
+int64_t saved_size(const AttentionParams& params) {
+  Call call = make_call(params);
+  return carve_saved(call, nullptr);
+}
+int64_t forward_workspace(const AttentionParams& params, int64_t threads) {
+  Call call = make_call(params);
+  std::vector<Scratch> scratch(threads);
+  return carve_workspace(call, Pass::forward, nullptr, scratch);
+}
+int64_t backward_workspace(const AttentionParams& params, int64_t threads) {
+  Call call = make_call(params);
+  std::vector<Scratch> scratch(threads);
+  return carve_workspace(call, Pass::backward, nullptr, scratch);
+}
+
+void forward(const AttentionParams& params, const ForwardResult& result, float* workspace, const Threads& threads) {
+  Call call = make_call(params);
+  std::vector<Scratch> scratch(threads.count);
+  carve_saved(call, result.saved);
+  carve_workspace(call, Pass::forward, workspace, scratch);
+  call.scratch = scratch.data();
+  call.out = result.out, call.root_energy = result.root_energy;
+  call.streams = num_leaves(params) * params.heads * params.value_dim * 4 > kStreamedBytes &&
+                 can_stream(call.out, params, params.value_dim);
+  call.values_apart = num_leaves(params) * params.key_heads * params.value_dim * 4 > kLargeValues;
+  share_call(call, threads, [&](HeadRange heads, const Threads& helpers) {
+    const Walker walker(call, heads, helpers);
+    walker.bare_leaves(bare_leaf);
+    if (params.tie == Tie::none) return untied_forward(walker);
+    walker.groves(grove_up, Walker::Which::all, Walker::Order::forth);
+    // v last, so that much of it is still in the cache when the way down begins
+    if (call.values_apart) walker.groves(grove_values, Walker::Which::parts, Walker::Order::forth);
+    walker.crown(kUp, kDown);
+    walker.groves(grove_down, Walker::Which::parts, Walker::Order::back);
+  });
+}
+
+void backward(const AttentionParams& params, const BackwardInput& input, const BackwardResult& result, float* workspace,
+              const Threads& threads) {
+  Call call = make_call(params);
+  std::vector<Scratch> scratch(threads.count);
+  carve_saved(call, input.saved);
+  carve_workspace(call, Pass::backward, workspace, scratch);
+  call.scratch = scratch.data();
+  call.grad_out = input.grad_out, call.grad_root_energy = input.grad_root_energy;
+  call.grad_q = result.grad_q, call.grad_k = result.grad_k, call.grad_v = result.grad_v;
+  call.streams = num_leaves(params) * params.heads * params.dim * 4 > kStreamedBytes &&
+                 can_stream(call.grad_q, params, params.dim) && can_stream(call.grad_k, params, params.dim) &&
+                 can_stream(call.grad_v, params, params.value_dim);
+  if (params.tie == Tie::none) clear_sums(call, threads);
+  share_call(call, threads, [&](HeadRange heads, const Threads& helpers) {
+    const Walker walker(call, heads, helpers);
+    walker.bare_leaves(bare_leaf_backward);
+    if (params.tie == Tie::none) return untied_backward(walker);
+    walker.groves(grove_backward_up, Walker::Which::all, Walker::Order::forth);
+    walker.crown(kBackwardUp, kBackwardDown);
+    walker.groves(grove_backward_down, Walker::Which::parts, Walker::Order::back);
+  });
+  if (params.position_dim > 0) sum_positions(call, input.num_positions, result.grad_positions, threads);
+}
+
+}  // namespace ramify::cpu

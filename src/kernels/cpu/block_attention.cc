@@ -1,0 +1,542 @@
+// Attention with tied queries, family by family, for every instruction set: the two passes forward, and the two passes
+// backward (docs/algorithm.md, sections 2 and 4). Families here are narrow: they keep their weights.
+#include "kernels/cpu/simd/targets.h"  // first
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/block_attention.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// after foreach_target
+#include <array>
+
+#include "kernels/cpu/block_attention.h"
+#include "kernels/cpu/simd/family-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ramify::cpu::HWY_NAMESPACE {
+namespace {
+
+// Writes t = logaddexp(e, g) of children [i, i + kLanes) over g, and keeps m and w of those that are inner nodes.
+V close_gates(const Call& call, const Family& family, int64_t i, int64_t head, V g, const NodeRows& below) {
+  const F f;
+  const int64_t end = std::min(family.count, i + kLanes), heads = call.p.heads;
+  HWY_ALIGN float e[kLanes], m[kLanes], w[kLanes];
+  for (int64_t l = 0; l < kLanes; ++l) {
+    e[l] = i + l < end && family.leaf[i + l] < 0 ? below.e[family.slot[i + l] * heads + head] : kMinusInfinity;
+  }
+  const Gates gates = gates_of(hn::Load(f, e), g);
+  hn::Store(gates.m, f, m);
+  hn::Store(gates.w, f, w);
+  for (int64_t j = i; j < end; ++j) {
+    if (family.leaf[j] >= 0) continue;
+    float* kept = call.gates_of(call.p.walk.nodes[family.first + j], head);
+    kept[0] = m[j - i], kept[1] = w[j - i];
+  }
+  return gates.t;
+}
+
+// One head of a family: p(C, B) of all children, gates of the inner ones, e of the parent.
+void attend(const Call& call, const Family& family, int64_t head, const float* const* q, const float* const* k,
+            const NodeRows& above, const NodeRows& below, Scratch& s, Ahead& q_ahead, Ahead& k_ahead) {
+  const F f;
+  score_family(call, family, head, q, k, s, k_ahead);
+  float* weights = call.family_weights(*family.node, head);
+  V energy = hn::Zero(f);
+  for (int64_t i = 0; i < family.count; i += kLanes) {
+    V t = softmax_tile(family, i, s.scores + i, weights + i, q_ahead);
+    if (!family.all_leaves) t = close_gates(call, family, i, head, t, below);
+    const V share = hn::Mul(hn::LoadU(f, family.sizes + i), t);
+    energy = hn::Add(energy, hn::IfThenElseZero(first_lanes(family.count - i), share));
+  }
+  above.e[family.node->slot * call.p.heads + head] = sum_of_lanes(energy) / static_cast<float>(family.node->size);
+}
+
+// The mean (or sum) of the children's rows becomes the parent's.
+void pool(const Family& family, const Source& source, int64_t head, int64_t heads, int64_t width, const float* below,
+          float* above, float* copies, Ahead ahead = {}) {
+  const float* rows[kNarrowFamily];
+  family.gather(source, head, below, heads, width, copies, rows);
+  for (int64_t j = 0; j < family.count; ++j) ahead.step<4>();
+  pool_rows(rows, family.weights(), family.count, 1.0f / static_cast<float>(family.node->size), in_lanes(source.dim),
+            above + (family.node->slot * heads + head) * width);
+}
+
+// Bottom-up, one family.
+void family_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, const NodeRows& below,
+               Scratch& s) {
+  const AttentionParams& p = call.p;
+  const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
+  const int64_t slot = family.node->slot, b = family.count;
+  const float inverse_size = 1.0f / static_cast<float>(family.node->size);
+  const float *q_rows[kNarrowFamily], *k_rows[kNarrowFamily];
+  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
+    Ahead k_ahead = family.look_ahead(k, g, p.key_heads);
+    family.gather(k, g, below.k, p.key_heads, call.dim, s.staged[1], k_rows);
+    if (!family.is_root()) {
+      pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
+                above.k + (slot * p.key_heads + g) * call.dim);
+      if (!call.values_apart) {
+        pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2],
+             family.look_ahead(v, g, p.key_heads));
+      }
+    }
+    for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
+      Ahead q_ahead = family.look_ahead(q, h, p.heads);
+      family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows);
+      if (!family.is_root()) {
+        pool_rows(q_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
+                  above.q + (slot * p.heads + h) * call.dim);
+      }
+      attend(call, family, h, q_rows, k_rows, above, below, s, q_ahead, k_ahead);
+    }
+  }
+}
+
+// Top-down, one family: y and π of the children; of leaves y is the output.
+void family_down(const Call& call, const Family& family, HeadRange range, const NodeRows& above, const NodeRows& below,
+                 Scratch& s) {
+  const AttentionParams& p = call.p;
+  const Source v(p.v, p.storage, p.value_dim);
+  const Target out(call.out, p.storage, p.value_dim);
+  const int64_t slot = family.node->slot, b = family.count;
+  const float* v_rows[kNarrowFamily];
+  float* y_rows[kNarrowFamily];
+  HWY_ALIGN float row_scale[kNarrowFamily];
+  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
+    Ahead ahead = family.look_ahead(v, g, p.key_heads);
+    family.gather(v, g, below.v, p.key_heads, call.value_dim, s.staged[2], v_rows);
+    for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
+      const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
+      for (int64_t j = 0; j < b; ++j) {
+        row_scale[j] = pi;
+        if (family.leaf[j] >= 0) continue;
+        const float* gates = call.gates_of(p.walk.nodes[family.first + j], h);
+        row_scale[j] = pi * gates[1];
+        below.pi[family.slot[j] * p.heads + h] = pi * gates[0];
+      }
+      family.gather_targets(out, h, below.y, p.heads, call.value_dim, s.staged[4], y_rows);
+      Combination combination;
+      combination.a = call.family_weights(*family.node, h);
+      combination.term_step = b;
+      combination.terms = v_rows, combination.num_terms = b;
+      combination.row_scale = row_scale;
+      combination.base = family.is_root() ? nullptr : above.y + (slot * p.heads + h) * call.value_dim;
+      combination.streams = call.streams && family.all_leaves && out.is_direct;
+      combine_rows(combination, b, in_lanes(p.value_dim), y_rows, ahead);
+      family.finish_targets(out, h, y_rows);
+    }
+  }
+}
+
+// grad_out(C) · v(B) of one head, the adjoint of π of the parent, and the sum of grad_out below it.
+void family_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above,
+                        const NodeRows& below, Scratch& s) {
+  const F f;
+  const AttentionParams& p = call.p;
+  const Source v(p.v, p.storage, p.value_dim), grad_out(call.grad_out, p.storage, p.value_dim);
+  const int64_t slot = family.node->slot, b = family.count, channels = in_lanes(p.value_dim);
+  const float *v_rows[kNarrowFamily], *y_rows[kNarrowFamily];
+  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
+    Ahead v_ahead = family.look_ahead(v, g, p.key_heads);
+    family.gather(v, g, below.v, p.key_heads, call.value_dim, s.staged[2], v_rows);
+    if (!family.is_root() && above.v != call.crown.v) {  // the crown's are saved
+      pool_rows(v_rows, family.weights(), b, 1.0f / static_cast<float>(family.node->size), channels,
+                above.v + (slot * p.key_heads + g) * call.value_dim);
+    }
+    for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
+      Ahead y_ahead = family.look_ahead(grad_out, h, p.heads);
+      family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows);
+      score_rows(y_rows, v_rows, b, channels, 1.0f, /*add=*/false, s, s.scores, v_ahead);
+      const float* weights = call.family_weights(*family.node, h);
+      float* products = call.family_products(*family.node, h);
+      V pi_bar = hn::Zero(f);
+      for (int64_t i = 0; i < b; i += kLanes) {
+        V attended = hn::Zero(f);  // grad_out(C) · a(C)
+        for (int64_t j = 0; j < b; ++j) {
+          const V product = hn::Load(f, s.scores + j * kNarrowFamily + i);
+          attended = hn::MulAdd(load_first(weights + j * b + i, b - i), product, attended);
+          store_first(product, products + j * b + i, b - i);
+          y_ahead.step<4>();
+        }
+        if (!family.all_leaves) {
+          HWY_ALIGN float w[kLanes], inside[kLanes];
+          for (int64_t l = 0; l < kLanes; ++l) {
+            w[l] = 1, inside[l] = 0;
+            if (i + l >= b || family.leaf[i + l] >= 0) continue;
+            const WalkNode& child = p.walk.nodes[family.first + i + l];
+            const float* gates = call.gates_of(child, h);
+            w[l] = gates[1], inside[l] = gates[0] * call.pi_bar_of(child, h);
+          }
+          attended = hn::MulAdd(attended, hn::Load(f, w), hn::Load(f, inside));
+        }
+        pi_bar = hn::Add(pi_bar, hn::IfThenElseZero(first_lanes(b - i), attended));
+      }
+      if (family.is_root()) continue;
+      call.pi_bar_of(*family.node, h) = sum_of_lanes(pi_bar);
+      pool_rows(y_rows, nullptr, b, 1.0f, channels, above.y + (slot * p.heads + h) * call.value_dim);
+    }
+  }
+}
+
+// From p, the products and what comes from above: s̄(C, B) into scratch.scores, p(C, B) π w(C) into scratch.products,
+// both with B first; ē and π of inner children.
+void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float pi, float e_bar, const NodeRows& below,
+                       Scratch& s) {
+  const F f;
+  const int64_t b = family.count, heads = call.p.heads;
+  const float* weights = call.family_weights(*family.node, h);
+  const float* products = call.family_products(*family.node, h);
+  const float t_bar_a_leaf = e_bar / static_cast<float>(family.node->size);
+  for (int64_t i = 0; i < b; i += kLanes) {
+    V attended = hn::Zero(f);
+    for (int64_t j = 0; j < b; ++j) {
+      attended = hn::MulAdd(load_first(weights + j * b + i, b - i), load_first(products + j * b + i, b - i), attended);
+    }
+    V coefficient = hn::Set(f, pi), g_bar = hn::Set(f, t_bar_a_leaf);  // of leaves: m = 0, w = 1
+    if (!family.all_leaves) {
+      HWY_ALIGN float dots[kLanes], coefficients[kLanes], g_bars[kLanes];
+      hn::Store(attended, f, dots);
+      for (int64_t l = 0; l < kLanes; ++l) {
+        coefficients[l] = pi, g_bars[l] = t_bar_a_leaf;
+        if (i + l >= b || family.leaf[i + l] >= 0) continue;
+        const int64_t row = family.slot[i + l] * heads + h;
+        const WalkNode& child = call.p.walk.nodes[family.first + i + l];
+        const float* gates = call.gates_of(child, h);
+        const float m = gates[0], w = gates[1], t_bar = family.sizes[i + l] * t_bar_a_leaf;
+        const float delta = pi * m * w * (call.pi_bar_of(child, h) - dots[l]);
+        coefficients[l] = pi * w, g_bars[l] = w * t_bar - delta;
+        below.e[row] = delta + m * t_bar;
+        below.pi[row] = pi * m;
+      }
+      coefficient = hn::Load(f, coefficients), g_bar = hn::Load(f, g_bars);
+    }
+    for (int64_t j = 0; j < b; ++j) {
+      const V weight = load_first(weights + j * b + i, b - i), product = load_first(products + j * b + i, b - i);
+      const V slope = hn::MulAdd(coefficient, hn::Sub(product, attended), g_bar);
+      hn::Store(hn::Mul(weight, slope), f, s.scores + j * kNarrowFamily + i);
+      hn::Store(hn::Mul(weight, coefficient), f, s.products + j * kNarrowFamily + i);
+    }
+  }
+}
+
+// Gradients of positions of one head, from s̄ in scratch.scores. A leaf's own position, where it differs, gets its part
+// apart.
+void adjoint_of_positions(const Call& call, const Family& family, int64_t h, Scratch& s) {
+  const int64_t b = family.count, width = call.position_dim;
+  const float* positions[kNarrowFamily];
+  gather_positions(call, family, h, s, positions);
+  for (int64_t j = 0; j < b; ++j) {
+    if (!has_own_position(call, family, j)) continue;
+    float& self = s.scores[j * kNarrowFamily + j];
+    const float* own = position_row(call, call.p.self_position[family.leaf[j]], h, s.columns, s);
+    float* to = call.grad_self_positions + (family.leaf[j] * call.p.heads + h) * width;
+    for (int64_t c = 0; c < width; ++c) to[c] = 2 * self * own[c];
+    self = 0;
+  }
+  for (int64_t j = 0; j < b; ++j) {
+    for (int64_t i = 0; i <= j; ++i) {
+      const float both = s.scores[j * kNarrowFamily + i] + s.scores[i * kNarrowFamily + j];
+      s.scores[j * kNarrowFamily + i] = s.scores[i * kNarrowFamily + j] = both;
+    }
+  }
+  float* rows[kNarrowFamily];
+  HWY_ALIGN float ones[kNarrowFamily];
+  for (int64_t j = 0; j < b; ++j) {
+    ones[j] = 1;
+    rows[j] = call.grad_node_positions + ((family.first + j) * call.p.heads + h) * width;
+  }
+  Combination combination;
+  combination.a = s.scores, combination.row_step = kNarrowFamily;
+  combination.terms = positions, combination.num_terms = b;
+  combination.row_scale = ones;
+  Ahead nothing;
+  combine_rows(combination, b, in_lanes(call.p.position_dim), rows, nothing);
+}
+
+// Top-down: gradients of the children's means, each leaf's part. Of leaves they are the results.
+void family_backward_down(const Call& call, const Family& family, HeadRange range, const NodeRows& above,
+                          const NodeRows& below, Scratch& s) {
+  const AttentionParams& p = call.p;
+  const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
+  const Target grad_q(call.grad_q, p.storage, p.dim), grad_k(call.grad_k, p.storage, p.dim);
+  const Target grad_v(call.grad_v, p.storage, p.value_dim);
+  const int64_t slot = family.node->slot, b = family.count, root = family.node - p.walk.nodes.data();
+  const float *q_rows[kNarrowFamily], *k_rows[kNarrowFamily], *y_rows[kNarrowFamily];
+  float *gq_rows[kNarrowFamily], *gk_rows[kNarrowFamily], *gv_rows[kNarrowFamily];
+  HWY_ALIGN float shares[kNarrowFamily], scaled_shares[kNarrowFamily];
+  for (int64_t j = 0; j < b; ++j) shares[j] = 1 / family.sizes[j], scaled_shares[j] = p.scale / family.sizes[j];
+  const bool streams = call.streams && family.all_leaves;
+  const auto base = [&](const float* rows, int64_t heads, int64_t head, int64_t width) {
+    return family.is_root() ? nullptr : rows + (slot * heads + head) * width;
+  };
+  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
+    family.gather(k, g, below.k, p.key_heads, call.dim, s.staged[1], k_rows);
+    family.gather_targets(grad_k, g, below.gk, p.key_heads, call.dim, s.staged[5], gk_rows);
+    family.gather_targets(grad_v, g, below.gv, p.key_heads, call.value_dim, s.staged[6], gv_rows);
+    for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
+      Ahead k_ahead = family.look_ahead(k, g, p.key_heads);
+      Ahead q_ahead = family.look_ahead(q, h, p.heads), y_ahead = family.look_ahead(grad_out, h, p.heads);
+      const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
+      const float e_bar = family.is_root() ? call.grad_root_energy[root * p.heads + h] : above.e[slot * p.heads + h];
+      adjoint_of_scores(call, family, h, pi, e_bar, below, s);
+      family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows);
+      family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows);
+      family.gather_targets(grad_q, h, below.gq, p.heads, call.dim, s.staged[4], gq_rows);
+      const bool is_first = h == g * call.group;
+
+      Combination combination;
+      combination.num_terms = b;
+      combination.a = s.scores, combination.row_step = 1, combination.term_step = kNarrowFamily;
+      combination.terms = k_rows, combination.row_scale = scaled_shares;
+      combination.base = base(above.gq, p.heads, h, call.dim);
+      combination.streams = streams && grad_q.is_direct;
+      combine_rows(combination, b, in_lanes(p.dim), gq_rows, q_ahead);
+      family.finish_targets(grad_q, h, gq_rows);
+
+      combination.row_step = kNarrowFamily, combination.term_step = 1;
+      combination.terms = q_rows;
+      combination.base = base(above.gk, p.key_heads, g, call.dim);
+      combination.adds = !is_first;
+      combination.streams = streams && grad_k.is_direct && call.group == 1;
+      combine_rows(combination, b, in_lanes(p.dim), gk_rows, k_ahead);
+
+      combination.a = s.products;
+      combination.terms = y_rows, combination.row_scale = shares;
+      combination.base = base(above.gv, p.key_heads, g, call.value_dim);
+      combination.streams = streams && grad_v.is_direct && call.group == 1;
+      combine_rows(combination, b, in_lanes(p.value_dim), gv_rows, y_ahead);
+      if (call.position_dim > 0) adjoint_of_positions(call, family, h, s);
+    }
+    family.finish_targets(grad_k, g, gk_rows);
+    family.finish_targets(grad_v, g, gv_rows);
+  }
+}
+
+// Levels of a grove, from its roots down: ranges of nodes that may have children.
+struct GroveLevels {
+  struct Range {
+    int64_t begin, end;
+  };
+  std::array<Range, kGroveLeaves> ranges;
+  int64_t count = 0;
+
+  GroveLevels(const Call& call, const Grove& grove) {
+    const auto nodes = call.p.walk.nodes;
+    Range range = {grove.root_begin, grove.root_end};
+    while (range.begin < range.end && count < kGroveLeaves) {
+      ranges[count++] = range;
+      range = {nodes[range.begin].first_child, nodes[range.end - 1].first_child + nodes[range.end - 1].num_children};
+    }
+  }
+};
+
+// step(family, above, below) for every family whose parent is on level l.
+template <class Step>
+void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Range& level, bool is_top, Scratch& s,
+                     const Step& step) {
+  const auto nodes = call.p.walk.nodes;
+  const NodeRows& above = is_top && !grove.is_whole ? call.crown : s.local;
+  for (int64_t n = level.begin; n < level.end; ++n) {
+    if (nodes[n].is_leaf()) continue;
+    int64_t next = n + 1;
+    if (next >= level.end || nodes[next].is_leaf()) next = -1;
+    // the last family of a grove is followed by the first of the next one
+    if (next < 0 && is_top && n + 1 < static_cast<int64_t>(nodes.size()) && !nodes[n + 1].is_leaf() &&
+        !nodes[n + 1].is_crown()) {
+      next = n + 1;
+    }
+    step(Family(call, n, next < 0 ? nullptr : &nodes[next]), above, s.local);
+  }
+}
+
+// e of a root of a tree is a result.
+void report_energy(const Call& call, int64_t n, HeadRange range, const NodeRows& rows) {
+  const WalkNode& node = call.p.walk.nodes[n];
+  if (node.parent >= 0 || node.is_leaf()) return;
+  for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
+    call.root_energy[n * call.p.heads + h] = rows.e[node.slot * call.p.heads + h];
+  }
+}
+
+void grove_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s);
+void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s);
+
+// Means of v for all inner nodes of a grove, or for those below its roots.
+void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels, int64_t top, HeadRange heads,
+                 Scratch& s) {
+  const AttentionParams& p = call.p;
+  const Source v(p.v, p.storage, p.value_dim);
+  for (int64_t l = levels.count - 1; l >= top; --l) {
+    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+                    [&](const Family& family, const NodeRows& above, const NodeRows& below) {
+                      if (family.is_root()) return;
+                      for (int64_t g = heads.key_begin; g < heads.key_end; ++g) {
+                        pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2],
+                             family.look_ahead(v, g, p.key_heads));
+                      }
+                    });
+  }
+}
+
+void grove_values_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
+  pool_values(call, grove, GroveLevels(call, grove), 0, heads, s);
+}
+
+void grove_up_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
+  const GroveLevels levels(call, grove);
+  for (int64_t l = levels.count - 1; l >= 0; --l) {
+    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+                    [&](const Family& family, const NodeRows& above, const NodeRows& below) {
+                      family_up(call, family, heads, above, below, s);
+                    });
+  }
+  if (grove.is_whole) {
+    for (int64_t n = grove.root_begin; n < grove.root_end; ++n) report_energy(call, n, heads, s.local);
+    grove_down_impl(call, grove, heads, s);
+  }
+}
+
+void grove_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
+  const GroveLevels levels(call, grove);
+  // means below the roots are pooled again: cheaper than keeping them
+  if (!grove.is_whole || call.values_apart) pool_values(call, grove, levels, 1, heads, s);
+  for (int64_t l = 0; l < levels.count; ++l) {
+    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+                    [&](const Family& family, const NodeRows& above, const NodeRows& below) {
+                      family_down(call, family, heads, above, below, s);
+                    });
+  }
+}
+
+void grove_backward_up_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
+  const GroveLevels levels(call, grove);
+  for (int64_t l = levels.count - 1; l >= 0; --l) {
+    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+                    [&](const Family& family, const NodeRows& above, const NodeRows& below) {
+                      family_backward_up(call, family, heads, above, below, s);
+                    });
+  }
+  if (grove.is_whole) grove_backward_down_impl(call, grove, heads, s);
+}
+
+void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
+  const GroveLevels levels(call, grove);
+  const AttentionParams& p = call.p;
+  const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
+  for (int64_t l = levels.count - 1; l > 0; --l) {
+    for_each_family(call, grove, levels.ranges[l], false, s,
+                    [&](const Family& family, const NodeRows& above, const NodeRows& below) {
+                      const float* rows[kNarrowFamily];
+                      for (int64_t g = heads.key_begin; g < heads.key_end; ++g) {
+                        pool(family, k, g, p.key_heads, call.dim, below.k, above.k, s.staged[1]);
+                        for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
+                          pool(family, q, h, p.heads, call.dim, below.q, above.q, s.staged[0]);
+                          family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], rows);
+                          pool_rows(rows, nullptr, family.count, 1.0f, in_lanes(p.value_dim),
+                                    above.y + (family.node->slot * p.heads + h) * call.value_dim);
+                        }
+                      }
+                    });
+  }
+  for (int64_t l = 0; l < levels.count; ++l) {
+    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+                    [&](const Family& family, const NodeRows& above, const NodeRows& below) {
+                      family_backward_down(call, family, heads, above, below, s);
+                    });
+  }
+}
+
+// A family of the crown stands between rows of the crown.
+void crown_up_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
+  const Family family(call, node);
+  family_up(call, family, heads, call.crown, call.crown, s);
+  const Source v(call.p.v, call.p.storage, call.p.value_dim);
+  for (int64_t g = heads.key_begin; g < heads.key_end && !family.is_root() && call.values_apart; ++g) {
+    pool(family, v, g, call.p.key_heads, call.value_dim, call.crown.v, call.crown.v, s.staged[2]);
+  }
+  report_energy(call, node, heads, call.crown);
+}
+void crown_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
+  family_down(call, Family(call, node), heads, call.crown, call.crown, s);
+}
+void crown_backward_up_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
+  family_backward_up(call, Family(call, node), heads, call.crown, call.crown, s);
+}
+void crown_backward_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
+  family_backward_down(call, Family(call, node), heads, call.crown, call.crown, s);
+}
+
+void bare_leaf_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
+  const AttentionParams& p = call.p;
+  const int64_t leaf = p.walk.nodes[n].first_leaf;
+  const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
+  const Target out(call.out, p.storage, p.value_dim);
+  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
+    for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
+      const float* value = p.include_self ? v.read(leaf, g, s.staged[2]) : s.zeros;
+      float* y = out.row(leaf, h, s.staged[4]);
+      std::copy_n(value, in_lanes(p.value_dim), y);
+      out.finish(leaf, h, y);
+      float& energy = call.root_energy[n * p.heads + h];
+      energy = kMinusInfinity;
+      if (!p.include_self) continue;
+      energy = p.scale * dot_row(q.read(leaf, h, s.staged[0]), k.read(leaf, g, s.staged[1]), in_lanes(p.dim));
+      if (call.position_dim == 0) continue;
+      const float* own = position_row(call, p.self_position[leaf], h, s.columns, s);
+      energy += dot_row(own, own, in_lanes(p.position_dim));
+    }
+  }
+}
+
+void bare_leaf_backward_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
+  const AttentionParams& p = call.p;
+  const int64_t leaf = p.walk.nodes[n].first_leaf;
+  const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
+  const Target grad_q(call.grad_q, p.storage, p.dim), grad_k(call.grad_k, p.storage, p.dim);
+  const Target grad_v(call.grad_v, p.storage, p.value_dim);
+  const int64_t channels = in_lanes(p.dim), value_channels = in_lanes(p.value_dim);
+  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
+    float *gk = grad_k.row(leaf, g, s.staged[5]), *gv = grad_v.row(leaf, g, s.staged[6]);
+    std::fill_n(gk, channels, 0.0f);
+    std::fill_n(gv, value_channels, 0.0f);
+    for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
+      float* gq = grad_q.row(leaf, h, s.staged[4]);
+      const float e_bar = p.include_self ? call.grad_root_energy[n * p.heads + h] : 0.0f;
+      const float *key = k.read(leaf, g, s.staged[1]), *query = q.read(leaf, h, s.staged[0]);
+      const float* y = p.include_self ? grad_out.read(leaf, h, s.staged[3]) : s.zeros;
+      for (int64_t c = 0; c < channels; ++c) {
+        gq[c] = p.include_self ? p.scale * e_bar * key[c] : 0.0f;
+        if (p.include_self) gk[c] += p.scale * e_bar * query[c];
+      }
+      for (int64_t c = 0; c < value_channels; ++c) gv[c] += y[c];
+      grad_q.finish(leaf, h, gq);
+      if (call.position_dim == 0 || !p.include_self) continue;
+      const float* own = position_row(call, p.self_position[leaf], h, s.columns, s);
+      float* to = call.grad_self_positions + (leaf * p.heads + h) * call.position_dim;
+      for (int64_t c = 0; c < call.position_dim; ++c) to[c] = 2 * e_bar * own[c];
+    }
+    grad_k.finish(leaf, g, gk);
+    grad_v.finish(leaf, g, gv);
+  }
+}
+
+}  // namespace
+}  // namespace ramify::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ramify::cpu {
+
+RAMIFY_CPU_STEP(grove_up, const Grove&, grove)
+RAMIFY_CPU_STEP(grove_values, const Grove&, grove)
+RAMIFY_CPU_STEP(grove_down, const Grove&, grove)
+RAMIFY_CPU_STEP(crown_up, int64_t, node)
+RAMIFY_CPU_STEP(crown_down, int64_t, node)
+RAMIFY_CPU_STEP(bare_leaf, int64_t, node)
+RAMIFY_CPU_STEP(bare_leaf_backward, int64_t, node)
+RAMIFY_CPU_STEP(grove_backward_up, const Grove&, grove)
+RAMIFY_CPU_STEP(grove_backward_down, const Grove&, grove)
+RAMIFY_CPU_STEP(crown_backward_up, int64_t, node)
+RAMIFY_CPU_STEP(crown_backward_down, int64_t, node)
+
+}  // namespace ramify::cpu
+#endif

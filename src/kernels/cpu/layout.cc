@@ -1,0 +1,129 @@
+#include "kernels/cpu/layout.h"
+
+namespace ramify::cpu {
+
+bool sums_in_place(const AttentionParams& params, int64_t dim) {
+  return params.storage == Storage::float32 && dim % kRowPad == 0;
+}
+
+namespace {
+
+// A tile's leaves share all ancestors but those that end inside it: its first and last paths, and few more.
+int64_t path_capacity(const WalkTotals& totals) {
+  return 2 * totals.path_keys + 4 * kRowPad;
+}
+
+NodeRows carve_local(Carver& carver, const Call& call, int64_t slots, Pass pass) {
+  const AttentionParams& p = call.p;
+  NodeRows rows;
+  rows.q = carver.take(slots * p.heads * call.dim);
+  rows.k = carver.take(slots * p.key_heads * call.dim);
+  rows.v = carver.take(slots * p.key_heads * call.value_dim);
+  rows.y = carver.take(slots * p.heads * call.value_dim);
+  rows.e = carver.take(slots * p.heads);
+  rows.pi = carver.take(slots * p.heads);
+  if (pass == Pass::backward) {
+    rows.gq = carver.take(slots * p.heads * call.dim);
+    rows.gk = carver.take(slots * p.key_heads * call.dim);
+    rows.gv = carver.take(slots * p.key_heads * call.value_dim);
+  }
+  return rows;
+}
+
+void carve_scratch(Carver& carver, const Call& call, Pass pass, Scratch& scratch) {
+  const int64_t width = std::max(call.dim, call.value_dim);
+  scratch.columns = carver.take(kWideStep * std::max(width, call.position_dim));
+  scratch.y_columns = carver.take(kWideStep * call.value_dim);
+  scratch.position_columns = carver.take(kWideStep * call.position_dim);
+  scratch.scores = carver.take(kNarrowFamily * kNarrowFamily);
+  scratch.products = carver.take(kNarrowFamily * kNarrowFamily);
+  for (float*& rows : scratch.staged) rows = carver.take(kNarrowFamily * width);
+  scratch.staged_positions = carver.take(2 * kNarrowFamily * call.position_dim);
+  scratch.zeros = carver.take(std::max(width, call.position_dim));
+  const bool is_untied = call.p.tie == Tie::none;
+  const int64_t path = is_untied && pass == Pass::backward ? path_capacity(call.p.walk.totals) * kRowPad : 0;
+  scratch.path_weights = carver.take(path);
+  scratch.path_products = carver.take(path);
+  if (!is_untied) scratch.local = carve_local(carver, call, call.p.walk.totals.grove_slots, pass);
+}
+
+void carve_tied(Carver& carver, Call& call, Pass pass) {
+  const AttentionParams& p = call.p;
+  const WalkTotals& totals = p.walk.totals;
+  call.crown.y = carver.take(totals.crown_slots * p.heads * call.value_dim);
+  call.crown.e = carver.take(totals.crown_slots * p.heads);
+  call.crown.pi = carver.take(totals.crown_slots * p.heads);
+  if (pass == Pass::backward) {
+    call.crown.gq = carver.take(totals.crown_slots * p.heads * call.dim);
+    call.crown.gk = carver.take(totals.crown_slots * p.key_heads * call.dim);
+    call.crown.gv = carver.take(totals.crown_slots * p.key_heads * call.value_dim);
+    call.products = carver.take(totals.weights * p.heads);
+    call.pi_bar = carver.take(totals.inner * p.heads);
+    call.wide_dots = carver.take(totals.wide_members * p.heads);
+    call.wide_coefficients = carver.take(totals.wide_members * p.heads);
+    call.wide_slopes = carver.take(totals.wide_members * p.heads);
+  }
+}
+
+void carve_untied(Carver& carver, Call& call, Pass pass) {
+  if (pass == Pass::forward) return;
+  const AttentionParams& p = call.p;
+  const auto leaves = static_cast<int64_t>(p.walk.leaf_nodes.size());
+  call.grad_mean_k = carver.take(p.walk.totals.inner * p.key_heads * call.dim);
+  call.grad_mean_v = carver.take(p.walk.totals.inner * p.key_heads * call.value_dim);
+  call.leaf_dots = carver.take(leaves * p.heads);
+  call.leaf_grad_k = carver.take(sums_in_place(p, p.dim) ? 0 : leaves * p.key_heads * call.dim);
+  call.leaf_grad_v = carver.take(sums_in_place(p, p.value_dim) ? 0 : leaves * p.key_heads * call.value_dim);
+}
+
+}  // namespace
+
+int64_t carve_saved(Call& call, float* memory) {
+  const AttentionParams& p = call.p;
+  const WalkTotals& totals = p.walk.totals;
+  Carver carver(memory);
+  if (p.tie == Tie::none) {
+    call.mean_k = carver.take(totals.inner * p.key_heads * call.dim);
+    call.mean_v = carver.take(totals.inner * p.key_heads * call.value_dim);
+    call.log_sums = carver.take(static_cast<int64_t>(p.walk.leaf_nodes.size()) * p.heads);
+    return carver.used();
+  }
+  call.weights = carver.take(totals.weights * p.heads);
+  call.gates = carver.take(totals.inner * p.heads * 2);
+  call.crown.q = carver.take(totals.crown_slots * p.heads * call.dim);
+  call.crown.k = carver.take(totals.crown_slots * p.key_heads * call.dim);
+  call.crown.v = carver.take(totals.crown_slots * p.key_heads * call.value_dim);
+  call.attended = carver.take(totals.wide_members * p.heads * call.value_dim);
+  call.log_sums = carver.take(totals.wide_members * p.heads);
+  return carver.used();
+}
+
+int64_t carve_workspace(Call& call, Pass pass, float* memory, std::vector<Scratch>& scratch) {
+  const AttentionParams& p = call.p;
+  Carver carver(memory);
+  if (p.tie == Tie::none) {
+    carve_untied(carver, call, pass);
+  } else {
+    carve_tied(carver, call, pass);
+  }
+  if (pass == Pass::backward && call.position_dim > 0) {
+    call.grad_node_positions = carver.take(static_cast<int64_t>(p.walk.nodes.size()) * p.heads * call.position_dim);
+    call.grad_self_positions = carver.take(static_cast<int64_t>(p.self_position.size()) * p.heads * call.position_dim);
+  }
+  for (Scratch& one : scratch) {
+    carve_scratch(carver, call, pass, one);
+    if (memory) std::fill_n(one.zeros, std::max({call.dim, call.value_dim, call.position_dim}), 0.0f);
+  }
+  return carver.used();
+}
+
+Call make_call(const AttentionParams& params) {
+  Call call;
+  call.p = params;
+  call.dim = padded(params.dim), call.value_dim = padded(params.value_dim);
+  call.position_dim = padded(params.position_dim);
+  call.group = params.heads / params.key_heads;
+  return call;
+}
+
+}  // namespace ramify::cpu

@@ -1,0 +1,187 @@
+// One family: its children's rows, its scores and its softmax over siblings (docs/algorithm.md, section 2).
+#if defined(RAMIFY_CPU_SIMD_FAMILY_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RAMIFY_CPU_SIMD_FAMILY_INL_H_
+#undef RAMIFY_CPU_SIMD_FAMILY_INL_H_
+#else
+#define RAMIFY_CPU_SIMD_FAMILY_INL_H_
+#endif
+
+#include <cmath>
+
+#include "kernels/cpu/simd/products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ramify::cpu::HWY_NAMESPACE {
+
+// What all heads of a narrow family share.
+struct Family {
+  const WalkNode* node;
+  const WalkNode* next;  // the family after this one, or null: its rows can be brought nearer meanwhile
+  int64_t first = 0;     // first child
+  int64_t count = 0;
+  bool all_leaves = true;
+  bool is_causal = false;
+  bool is_closed = false;                // some child may not look at itself
+  int64_t leaf[kNarrowFamily];           // of a child that is one, else -1
+  int64_t slot[kNarrowFamily];           // of an inner child
+  HWY_ALIGN float sizes[kNarrowFamily];  // leaves below
+  HWY_ALIGN float log_sizes[kNarrowFamily];
+  HWY_ALIGN float closed[kNarrowFamily];  // 1: the child does not look at itself
+
+  Family(const Call& call, int64_t n, const WalkNode* following = nullptr)
+      : node(&call.p.walk.nodes[n]), next(following), is_causal(call.p.causal != Causal::none) {
+    first = node->first_child, count = node->num_children;
+    for (int64_t j = 0; j < count; ++j) {
+      const WalkNode& child = call.p.walk.nodes[first + j];
+      const bool is_leaf = child.is_leaf();
+      leaf[j] = is_leaf ? child.first_leaf : -1;
+      slot[j] = child.slot;
+      sizes[j] = static_cast<float>(child.size);
+      log_sizes[j] = is_leaf ? 0.0f : std::log(sizes[j]);
+      closed[j] = is_leaf && call.p.include_self ? 0.0f : 1.0f;
+      all_leaves = all_leaves && is_leaf;
+    }
+    is_closed = !(all_leaves && call.p.include_self);
+    // of the next family only leaves are worth the trouble, and only where they are neighbours
+    if (next && next->size != next->num_children) next = nullptr;
+  }
+
+  bool is_root() const { return node->parent < 0; }
+  const float* weights() const { return all_leaves ? nullptr : sizes; }
+
+  // The rows of all children for one head: of the tensor for leaves, of `inner` [slots][heads][width] for the rest.
+  HWY_INLINE void gather(const Source& source, int64_t head, const float* inner, int64_t heads, int64_t width,
+                         float* copies, const float** rows) const {
+    for (int64_t j = 0; j < count; ++j) {
+      rows[j] =
+          leaf[j] >= 0 ? source.read(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
+    }
+  }
+  HWY_INLINE void gather_targets(const Target& target, int64_t head, float* inner, int64_t heads, int64_t width,
+                                 float* copies, float** rows) const {
+    for (int64_t j = 0; j < count; ++j) {
+      rows[j] = leaf[j] >= 0 ? target.row(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
+    }
+  }
+  HWY_INLINE void finish_targets(const Target& target, int64_t head, float* const* rows) const {
+    if (target.is_direct) return;
+    for (int64_t j = 0; j < count; ++j) {
+      if (leaf[j] >= 0) target.finish(leaf[j], head, rows[j]);
+    }
+  }
+  // Of the next family's rows, the part that is as large as those of `head`, in the order of memory: all heads together
+  // bring all of it.
+  HWY_INLINE Ahead look_ahead(const Source& source, int64_t head, int64_t heads) const {
+    if (!next) return {};
+    const char *begin = source.at(next->first_leaf, 0), *end = source.at(next->first_leaf + next->num_children, 0);
+    const int64_t part = (end - begin) / heads;
+    return {begin + head * part, begin + (head + 1) * part};
+  }
+};
+
+// Row of the table of positions, or zeros.
+inline const float* position_row(const Call& call, int64_t index, int64_t head, float* copy, const Scratch& s) {
+  if (index < 0) return s.zeros;
+  return Source(call.p.positions, call.p.storage, call.p.position_dim).read(index, head, copy);
+}
+
+// Position rows of all children towards their siblings.
+inline void gather_positions(const Call& call, const Family& family, int64_t head, Scratch& s, const float** rows) {
+  for (int64_t j = 0; j < family.count; ++j) {
+    rows[j] =
+        position_row(call, call.p.node_position[family.first + j], head, s.staged_positions + j * call.position_dim, s);
+  }
+}
+
+// Whether child j's position towards itself is not the one it has towards its siblings: it stands for a chain.
+HWY_INLINE bool has_own_position(const Call& call, const Family& family, int64_t j) {
+  return family.closed[j] == 0 && call.p.self_position[family.leaf[j]] != call.p.node_position[family.first + j];
+}
+
+// Products of all rows of `left` with all rows of `right`: to[j][i] = scale left[i] · right[j], rows of kNarrowFamily.
+inline void score_rows(const float* const* left, const float* const* right, int64_t count, int64_t channels,
+                       float scale, bool add, Scratch& s, float* to, Ahead& ahead) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t rows = std::min(count - i, kLanes);
+    if (add || 2 * rows <= kLanes) {
+      dot_few(left + i, rows, right, count, channels, scale, add, to + i, kNarrowFamily);
+      continue;
+    }
+    const float* tile[kLanes];
+    for (int64_t r = 0; r < kLanes; ++r) tile[r] = r < rows ? left[i + r] : s.zeros;
+    interleave_rows(tile, channels, s.columns);
+    dot_blocks(s.columns, right, count, channels, scale, to + i, kNarrowFamily, ahead);
+  }
+}
+
+// scale q(C)·k(B) + ε(C)·ε(B) of one head into scratch.scores; sizes and masks come with the softmax.
+inline void score_family(const Call& call, const Family& family, int64_t head, const float* const* q,
+                         const float* const* k, Scratch& s, Ahead& ahead) {
+  score_rows(q, k, family.count, in_lanes(call.p.dim), call.p.scale, /*add=*/false, s, s.scores, ahead);
+  if (call.position_dim == 0) return;
+  const float* positions[kNarrowFamily];
+  gather_positions(call, family, head, s, positions);
+  const int64_t channels = in_lanes(call.p.position_dim);
+  score_rows(positions, positions, family.count, channels, 1.0f, /*add=*/true, s, s.scores, ahead);
+  for (int64_t j = 0; j < family.count; ++j) {
+    if (!has_own_position(call, family, j)) continue;
+    const float* own = position_row(call, call.p.self_position[family.leaf[j]], head, s.columns, s);
+    s.scores[j * kNarrowFamily + j] += dot_row(own, own, channels) - dot_row(positions[j], positions[j], channels);
+  }
+}
+
+// Softmax over siblings j for queries [i, i + kLanes): weights[j * count + lane] = p, and g is returned. Nothing to
+// look at gives p = 0 and g = -inf.
+inline V softmax_tile(const Family& family, int64_t i, float* scores, float* weights, Ahead& shared_ahead) {
+  Ahead ahead = shared_ahead;
+  const F f;
+  const int64_t count = family.count, rest = count - i;
+  const V lane = hn::Iota(f, 0), closed = hn::Set(f, kMinusInfinity);
+  V most = closed;
+  for (int64_t j = 0; j < count; ++j) {
+    V score = hn::Add(hn::Load(f, scores + j * kNarrowFamily), hn::Set(f, family.log_sizes[j]));
+    const V place = hn::Set(f, static_cast<float>(j - i));
+    if (family.is_causal) score = hn::IfThenElse(hn::Lt(lane, place), closed, score);
+    if (family.is_closed && family.closed[j] != 0 && j >= i && j < i + kLanes) {
+      score = hn::IfThenElse(hn::Eq(lane, place), closed, score);
+    }
+    most = hn::Max(most, score);
+    hn::Store(score, f, scores + j * kNarrowFamily);
+  }
+  const V shift = hn::IfThenElse(hn::Eq(most, closed), hn::Zero(f), most);
+  V sum = hn::Zero(f);
+  for (int64_t j = 0; j < count; ++j) {
+    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores + j * kNarrowFamily), shift));
+    sum = hn::Add(sum, weight);
+    hn::Store(weight, f, scores + j * kNarrowFamily);
+    ahead.step<4>();
+  }
+  shared_ahead = ahead;
+  const M is_empty = hn::Eq(sum, hn::Zero(f));
+  const V inverse = hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), sum));
+  for (int64_t j = 0; j < count; ++j) {
+    store_first(hn::Mul(hn::Load(f, scores + j * kNarrowFamily), inverse), weights + j * count, rest);
+  }
+  return hn::IfThenElse(is_empty, closed, hn::Add(shift, log_lanes(sum)));
+}
+
+// t = logaddexp(e, g), m and w of queries that may be inner nodes.
+struct Gates {
+  V t, m, w;
+};
+HWY_INLINE Gates gates_of(V e, V g) {
+  const F f;
+  const V most = hn::Max(e, g);
+  const M is_empty = hn::Eq(most, hn::Set(f, kMinusInfinity));
+  const V shift = hn::IfThenZeroElse(is_empty, most);
+  const V inside = exp_lanes(hn::Sub(e, shift)), outside = exp_lanes(hn::Sub(g, shift));
+  const V total = hn::Add(inside, outside);
+  const V inverse = hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), total));
+  return {hn::IfThenElse(is_empty, most, hn::Add(shift, log_lanes(total))), hn::Mul(inside, inverse),
+          hn::Mul(outside, inverse)};
+}
+
+}  // namespace ramify::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,96 @@
+// The vectors that all CPU kernels compute with, and the few functions of numbers they need. Included once for each
+// instruction set (Highway's foreach_target).
+#if defined(RAMIFY_CPU_SIMD_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RAMIFY_CPU_SIMD_LANES_INL_H_
+#undef RAMIFY_CPU_SIMD_LANES_INL_H_
+#else
+#define RAMIFY_CPU_SIMD_LANES_INL_H_
+#endif
+
+#include <cstdint>
+#include <limits>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ramify::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using V = hn::Vec<F>;
+using M = hn::Mask<F>;
+inline constexpr int64_t kLanes = hn::MaxLanes(F());
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// exp(x) for x <= 0 or a little above. 0 for -inf; NaN stays NaN, so that a broken input is seen in the output.
+HWY_INLINE V exp_lanes(V x) {
+  const F f;
+  const hn::RebindToSigned<F> i;
+  const V kSmallest = hn::Set(f, -87.0f);  // below, the result is 0 (it would be denormal soon)
+  const V k = hn::Round(hn::Mul(x, hn::Set(f, 1.44269504088896341f)));
+  V r = hn::NegMulAdd(k, hn::Set(f, 0.693359375f), x);  // Cody-Waite: ln 2 in two parts
+  r = hn::NegMulAdd(k, hn::Set(f, -2.12194440e-4f), r);
+  V p = hn::Set(f, 1.9875691500e-4f);  // Cephes' expf
+  p = hn::MulAdd(p, r, hn::Set(f, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(f, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(f, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(f, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(f, 1.0f));
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(i, k), hn::Set(i, 127)));
+  const V result = hn::Mul(p, hn::BitCast(f, exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, kSmallest), result);
+}
+
+// log(x) for x > 0, normal; NaN stays NaN.
+HWY_INLINE V log_lanes(V x) {
+  const F f;
+  const hn::RebindToSigned<F> i;
+  const auto bits = hn::BitCast(i, x);
+  // x = 2^e m with m in [sqrt(1/2), sqrt(2))
+  const auto shifted = hn::Sub(bits, hn::Set(i, 0x3f3504f3));
+  const V e = hn::ConvertTo(f, hn::ShiftRight<23>(shifted));
+  const auto mantissa = hn::Add(hn::And(shifted, hn::Set(i, 0x007fffff)), hn::Set(i, 0x3f3504f3));
+  const V r = hn::Sub(hn::BitCast(f, mantissa), hn::Set(f, 1.0f));
+  V p = hn::Set(f, 7.0376836292e-2f);  // Cephes' logf
+  p = hn::MulAdd(p, r, hn::Set(f, -1.1514610310e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, 1.1676998740e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, -1.2420140846e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, 1.4249322787e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, -1.6668057665e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, 2.0000714765e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, -2.4999993993e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, 3.3333331174e-1f));
+  const V r2 = hn::Mul(r, r);
+  V tail = hn::Mul(hn::Mul(p, r), r2);
+  tail = hn::MulAdd(e, hn::Set(f, -2.12194440e-4f), tail);
+  tail = hn::NegMulAdd(hn::Set(f, 0.5f), r2, tail);
+  const V result = hn::MulAdd(e, hn::Set(f, 0.693359375f), hn::Add(r, tail));
+  return hn::IfThenElse(hn::Eq(x, x), result, x);
+}
+
+inline float sum_of_lanes(V v) {
+  return hn::GetLane(hn::SumOfLanes(F(), v));
+}
+
+// The first `count` lanes; all of them from kLanes on.
+HWY_INLINE M first_lanes(int64_t count) {
+  return hn::FirstN(F(), static_cast<size_t>(count < kLanes ? count : kLanes));
+}
+
+HWY_INLINE V load_first(const float* from, int64_t count) {
+  return count >= kLanes ? hn::LoadU(F(), from) : hn::MaskedLoad(first_lanes(count), F(), from);
+}
+HWY_INLINE void store_first(V v, float* to, int64_t count) {
+  if (count >= kLanes) {
+    hn::StoreU(v, F(), to);
+  } else {
+    hn::BlendedStore(v, first_lanes(count), F(), to);
+  }
+}
+
+}  // namespace ramify::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

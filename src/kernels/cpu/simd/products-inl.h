@@ -1,0 +1,248 @@
+// The two products that attention is made of, on small tiles that stay in the first-level cache:
+//   dot_rows      s[j][i] = Σ_c q[i][c] k[j][c]     lanes are queries i, so that a softmax over j is vertical
+//   combine_rows  y[r][c] = Σ_s a(r, s) x[s][c]     lanes are channels c, so that rows need no transposing
+#if defined(RAMIFY_CPU_SIMD_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RAMIFY_CPU_SIMD_PRODUCTS_INL_H_
+#undef RAMIFY_CPU_SIMD_PRODUCTS_INL_H_
+#else
+#define RAMIFY_CPU_SIMD_PRODUCTS_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "kernels/cpu/simd/rows-inl.h"
+
+// Loops over registers, of at most 16 steps; what they index must not stay in memory.
+#ifndef RAMIFY_UNROLL
+#define RAMIFY_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ramify::cpu::HWY_NAMESPACE {
+
+// Registers: AVX-512 and NEON have 32, the others 16.
+inline constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
+inline constexpr int kKeyTile = kManyRegisters ? 4 : 2;
+inline constexpr int kRowTile = 6;
+inline constexpr int kChannelTile = kManyRegisters ? 4 : 2;
+
+using Four = hn::CappedTag<float, 4>;
+
+// Four channels of rows r, r + 4, r + 8, ... side by side.
+template <class D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows, int64_t c) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::LoadU(d, rows[0] + c);
+  } else {
+    const hn::Half<D> half;
+    constexpr int64_t kRows = hn::MaxLanes(half);
+    return hn::Combine(d, load_blocks(half, rows + kRows, c), load_blocks(half, rows, c));
+  }
+}
+
+// kLanes rows, interleaved so that dot_blocks can use whole vectors without transposing: for every four channels there
+// are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ...
+inline void interleave_rows(const float* const* rows, int64_t channels, float* blocks) {
+  const F f;
+  for (int64_t c = 0; c < channels; c += 4, blocks += 4 * kLanes) {
+    for (int64_t g = 0; g < 4; ++g) hn::Store(load_blocks(f, rows + g, c), f, blocks + g * kLanes);
+  }
+}
+
+// The sums of the 128-bit blocks of four vectors: block r of the result is block r's sums, in the order of the vectors.
+HWY_INLINE V sums_in_blocks(V a, V b, V c, V d) {
+  const F f;
+  const hn::RepartitionToWide<F> pairs;
+  const auto ab = hn::BitCast(pairs, hn::Add(hn::InterleaveLower(f, a, b), hn::InterleaveUpper(f, a, b)));
+  const auto cd = hn::BitCast(pairs, hn::Add(hn::InterleaveLower(f, c, d), hn::InterleaveUpper(f, c, d)));
+  return hn::Add(hn::BitCast(f, hn::InterleaveLower(pairs, ab, cd)),
+                 hn::BitCast(f, hn::InterleaveUpper(pairs, ab, cd)));
+}
+
+// Four numbers, repeated.
+HWY_INLINE V load_four(const float* from) {
+  return hn::LoadDup128(F(), from);
+}
+
+template <int Keys>
+HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t channels, V scale, float* to,
+                         int64_t to_stride, Ahead& ahead) {
+  const F f;
+  V sum[Keys][4];
+  const float* key[Keys];
+  RAMIFY_UNROLL
+  for (int j = 0; j < Keys; ++j) {
+    key[j] = keys[j];
+    RAMIFY_UNROLL
+    for (int g = 0; g < 4; ++g) sum[j][g] = hn::Zero(f);
+  }
+  for (int64_t c = 0; c < channels; c += 4, blocks += 4 * kLanes) {
+    ahead.step();
+    const V q0 = hn::Load(f, blocks), q1 = hn::Load(f, blocks + kLanes);
+    const V q2 = hn::Load(f, blocks + 2 * kLanes), q3 = hn::Load(f, blocks + 3 * kLanes);
+    RAMIFY_UNROLL
+    for (int j = 0; j < Keys; ++j) {
+      const V k = load_four(key[j] + c);
+      sum[j][0] = hn::MulAdd(k, q0, sum[j][0]);
+      sum[j][1] = hn::MulAdd(k, q1, sum[j][1]);
+      sum[j][2] = hn::MulAdd(k, q2, sum[j][2]);
+      sum[j][3] = hn::MulAdd(k, q3, sum[j][3]);
+    }
+  }
+  RAMIFY_UNROLL
+  for (int j = 0; j < Keys; ++j) {
+    const V sums = sums_in_blocks(sum[j][0], sum[j][1], sum[j][2], sum[j][3]);
+    hn::Store(hn::Mul(sums, scale), f, to + j * to_stride);
+  }
+}
+
+// s[j][lane] = scale q[lane] · k[j]; `blocks` holds the queries, `to` is aligned.
+inline void dot_blocks(const float* blocks, const float* const* keys, int64_t num_keys, int64_t channels, float scale,
+                       float* to, int64_t to_stride, Ahead& shared_ahead) {
+  Ahead ahead = shared_ahead;  // a copy stays in registers
+  const V factor = hn::Set(F(), scale);
+  int64_t j = 0;
+  for (; j + kKeyTile <= num_keys; j += kKeyTile) {
+    dot_tile<kKeyTile>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+  }
+  for (; j < num_keys; ++j) dot_tile<1>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+  shared_ahead = ahead;
+}
+
+// Adds the 128-bit blocks of a vector.
+template <class D>
+HWY_INLINE hn::Vec<Four> sum_of_blocks(D, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+
+// The same for few queries, where most lanes of dot_blocks would be idle: lanes are channels here. Rows of `to` are
+// written in fours.
+inline void dot_few(const float* const* q, int64_t queries, const float* const* k, int64_t keys, int64_t channels,
+                    float scale, bool add, float* to, int64_t to_stride) {
+  const F f;
+  const Four four;
+  for (int64_t i = 0; i < queries; i += 4) {
+    const float* q0 = q[i];
+    const float* q1 = q[std::min(i + 1, queries - 1)];
+    const float* q2 = q[std::min(i + 2, queries - 1)];
+    const float* q3 = q[std::min(i + 3, queries - 1)];
+    for (int64_t j = 0; j < keys; ++j) {
+      V s0 = hn::Zero(f), s1 = s0, s2 = s0, s3 = s0;
+      for (int64_t c = 0; c < channels; c += kLanes) {
+        const V key = hn::LoadU(f, k[j] + c);
+        s0 = hn::MulAdd(hn::LoadU(f, q0 + c), key, s0);
+        s1 = hn::MulAdd(hn::LoadU(f, q1 + c), key, s1);
+        s2 = hn::MulAdd(hn::LoadU(f, q2 + c), key, s2);
+        s3 = hn::MulAdd(hn::LoadU(f, q3 + c), key, s3);
+      }
+      float* at = to + j * to_stride + i;
+      const auto sums = hn::Mul(sum_of_blocks(f, sums_in_blocks(s0, s1, s2, s3)), hn::Set(four, scale));
+      hn::StoreU(add ? hn::Add(hn::LoadU(four, at), sums) : sums, four, at);
+    }
+  }
+}
+
+// How rows are combined: out[r] = base + row_scale[r] · Σ_s a[r · row_step + s · term_step] terms[s].
+struct Combination {
+  const float* a = nullptr;
+  int64_t row_step = 1;
+  int64_t term_step = 1;
+  const float* const* terms = nullptr;
+  int64_t num_terms = 0;
+  const float* row_scale = nullptr;
+  const float* base = nullptr;  // one row for all; null: zero
+  bool adds = false;            // to what is in out; base is not looked at then
+  bool streams = false;         // past the cache: out is aligned and not read soon
+};
+
+template <int R, int C>
+HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Ahead& ahead) {
+  const F f;
+  V sum[R][C];
+  RAMIFY_UNROLL
+  for (int i = 0; i < R; ++i) {
+    RAMIFY_UNROLL
+    for (int l = 0; l < C; ++l) sum[i][l] = hn::Zero(f);
+  }
+  const float* a = p.a + r * p.row_step;
+  const int64_t row_step = p.row_step, term_step = p.term_step;
+  for (int64_t s = 0; s < p.num_terms; ++s) {
+    ahead.step<2>();
+    const float* term = p.terms[s] + c;
+    V x[C];
+    RAMIFY_UNROLL
+    for (int l = 0; l < C; ++l) x[l] = hn::LoadU(f, term + l * kLanes);
+    RAMIFY_UNROLL
+    for (int i = 0; i < R; ++i) {
+      const V weight = hn::Set(f, a[i * row_step]);
+      RAMIFY_UNROLL
+      for (int l = 0; l < C; ++l) sum[i][l] = hn::MulAdd(weight, x[l], sum[i][l]);
+    }
+    a += term_step;
+  }
+  const float* base = p.base ? p.base + c : nullptr;
+  const bool adds = p.adds, streams = p.streams;
+  RAMIFY_UNROLL
+  for (int i = 0; i < R; ++i) {
+    const V scale = hn::Set(f, p.row_scale[r + i]);
+    float* to = out[r + i] + c;
+    RAMIFY_UNROLL
+    for (int l = 0; l < C; ++l) {
+      V value = hn::Mul(sum[i][l], scale);
+      if (adds) {
+        value = hn::Add(value, hn::LoadU(f, to + l * kLanes));
+      } else if (base) {
+        value = hn::Add(value, hn::LoadU(f, base + l * kLanes));
+      }
+      if (streams) {
+        hn::Stream(value, f, to + l * kLanes);
+      } else {
+        hn::StoreU(value, f, to + l * kLanes);
+      }
+    }
+  }
+}
+
+template <int R>
+HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels, float* const* out, Ahead& ahead) {
+  int64_t c = 0;
+  for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
+    combine_tile<R, kChannelTile>(p, r, c, out, ahead);
+  for (; c < channels; c += kLanes) combine_tile<R, 1>(p, r, c, out, ahead);
+}
+
+inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, float* const* out, Ahead& shared_ahead) {
+  Ahead ahead = shared_ahead;
+  int64_t r = 0;
+  for (; r + kRowTile <= rows; r += kRowTile) combine_row_tile<kRowTile>(p, r, channels, out, ahead);
+  switch (rows - r) {
+    case 5:
+      combine_row_tile<5>(p, r, channels, out, ahead);
+      break;
+    case 4:
+      combine_row_tile<4>(p, r, channels, out, ahead);
+      break;
+    case 3:
+      combine_row_tile<3>(p, r, channels, out, ahead);
+      break;
+    case 2:
+      combine_row_tile<2>(p, r, channels, out, ahead);
+      break;
+    case 1:
+      combine_row_tile<1>(p, r, channels, out, ahead);
+      break;
+    default:
+      break;
+  }
+  shared_ahead = ahead;
+}
+
+}  // namespace ramify::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

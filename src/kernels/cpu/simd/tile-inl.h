@@ -1,0 +1,144 @@
+// A tile of queries that sees blocks of keys one after the other, without ever holding all weights: for families too
+// wide to keep them, and for untied queries, which see the families of all their ancestors.
+#if defined(RAMIFY_CPU_SIMD_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RAMIFY_CPU_SIMD_TILE_INL_H_
+#undef RAMIFY_CPU_SIMD_TILE_INL_H_
+#else
+#define RAMIFY_CPU_SIMD_TILE_INL_H_
+#endif
+
+#include <cmath>
+
+#include "kernels/cpu/simd/products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ramify::cpu::HWY_NAMESPACE {
+
+// Up to kKeyBlock nodes that queries of one tile look at. Lanes are numbered from the tile's first query.
+struct KeyBlock {
+  int64_t count = 0;
+  int64_t lane_begin = 0, lane_end = 0;  // the lanes that look at all
+  const float* k[kKeyBlock];
+  const float* v[kKeyBlock];
+  const float* position[kKeyBlock];
+  float log_size[kKeyBlock];
+  // key j is seen from lane visible_from[j] on, but not from lanes [hidden_begin[j], hidden_end[j])
+  float visible_from[kKeyBlock], hidden_begin[kKeyBlock], hidden_end[kKeyBlock];
+  // a leaf that stands for a chain has another position towards itself: its self score differs by this
+  int64_t self_lane[kKeyBlock];  // -1: none
+  float self_difference[kKeyBlock];
+};
+
+// kLanes queries of one head, ready to be multiplied.
+struct QueryTile {
+  int64_t count = 0;  // lanes in use
+  float* q_blocks;
+  float* position_blocks;
+};
+
+inline void interleave_tile(const float* const* rows, int64_t count, int64_t channels, const float* zeros,
+                            float* blocks) {
+  const float* all[kLanes];
+  for (int64_t r = 0; r < kLanes; ++r) all[r] = r < count ? rows[r] : zeros;
+  interleave_rows(all, channels, blocks);
+}
+
+// Scores of a block into to[j][lane], -inf where a lane does not see a key.
+inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, float* to) {
+  const F f;
+  Ahead nothing;
+  dot_blocks(tile.q_blocks, keys.k, keys.count, in_lanes(call.p.dim), call.p.scale, to, kLanes, nothing);
+  HWY_ALIGN float position_scores[kKeyBlock * kLanes];
+  if (call.position_dim > 0) {
+    dot_blocks(tile.position_blocks, keys.position, keys.count, in_lanes(call.p.position_dim), 1.0f, position_scores,
+               kLanes, nothing);
+  }
+  const V lane = hn::Iota(f, 0), hidden = hn::Set(f, kMinusInfinity);
+  const V begin = hn::Set(f, static_cast<float>(keys.lane_begin)), end = hn::Set(f, static_cast<float>(keys.lane_end));
+  const M looks = hn::And(hn::Ge(lane, begin), hn::Lt(lane, end));
+  for (int64_t j = 0; j < keys.count; ++j) {
+    V score = hn::Add(hn::Load(f, to + j * kLanes), hn::Set(f, keys.log_size[j]));
+    if (call.position_dim > 0) score = hn::Add(score, hn::Load(f, position_scores + j * kLanes));
+    const M is_hidden =
+        hn::And(hn::Ge(lane, hn::Set(f, keys.hidden_begin[j])), hn::Lt(lane, hn::Set(f, keys.hidden_end[j])));
+    const M sees = hn::AndNot(is_hidden, hn::And(looks, hn::Ge(lane, hn::Set(f, keys.visible_from[j]))));
+    hn::Store(hn::IfThenElse(sees, score, hidden), f, to + j * kLanes);
+    if (call.position_dim > 0 && keys.self_lane[j] >= 0) to[j * kLanes + keys.self_lane[j]] += keys.self_difference[j];
+  }
+}
+
+// What a tile has seen so far: Σ exp(s - most) and Σ exp(s - most) v.
+struct Seen {
+  V most, sum;
+  float* rows[kLanes];  // [padded value dim] each, zero at first
+};
+HWY_INLINE void see_nothing(Seen& seen) {
+  seen.most = hn::Set(F(), kMinusInfinity);
+  seen.sum = hn::Zero(F());
+}
+
+// Adds a block of keys.
+inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, Seen& seen, float* scores) {
+  const F f;
+  score_block(call, tile, keys, scores);
+  V most = seen.most;
+  for (int64_t j = 0; j < keys.count; ++j) most = hn::Max(most, hn::Load(f, scores + j * kLanes));
+  const V shift = hn::IfThenZeroElse(hn::Eq(most, hn::Set(f, kMinusInfinity)), most);
+  V sum = hn::Zero(f);
+  for (int64_t j = 0; j < keys.count; ++j) {
+    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores + j * kLanes), shift));
+    sum = hn::Add(sum, weight);
+    hn::Store(weight, f, scores + j * kLanes);
+  }
+  HWY_ALIGN float factor[kLanes];
+  const V shrink = exp_lanes(hn::Sub(seen.most, shift));
+  hn::Store(shrink, f, factor);
+  seen.sum = hn::MulAdd(seen.sum, shrink, sum);
+  seen.most = most;
+
+  const int64_t first = keys.lane_begin, rows = keys.lane_end - keys.lane_begin, channels = in_lanes(call.p.value_dim);
+  HWY_ALIGN float ones[kLanes];
+  for (int64_t r = 0; r < rows; ++r) {
+    ones[r] = 1;
+    if (factor[first + r] == 1.0f) continue;
+    const V scale = hn::Set(f, factor[first + r]);
+    float* row = seen.rows[first + r];
+    for (int64_t c = 0; c < channels; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(f, row + c), scale), f, row + c);
+  }
+  Combination combination;
+  combination.a = scores + first, combination.term_step = kLanes;
+  combination.terms = keys.v, combination.num_terms = keys.count;
+  combination.row_scale = ones;
+  combination.adds = true;
+  Ahead nothing;
+  combine_rows(combination, rows, channels, seen.rows + first, nothing);
+}
+
+// log Σ exp(s), -inf where nothing was seen; and 1 / Σ exp(s - most), 0 there.
+struct Total {
+  V log_sum, inverse;
+};
+HWY_INLINE Total total_of(const Seen& seen) {
+  const F f;
+  const M is_empty = hn::Eq(seen.sum, hn::Zero(f));
+  return {hn::IfThenElse(is_empty, hn::Set(f, kMinusInfinity), hn::Add(seen.most, log_lanes(seen.sum))),
+          hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), seen.sum))};
+}
+
+// Backward: weights of a block, p = exp(s - log_sum), and products grad_out · v, both [key][lane].
+inline void weigh_block(const Call& call, const QueryTile& tile, const float* y_blocks, const KeyBlock& keys, V log_sum,
+                        float* weights, float* products) {
+  const F f;
+  score_block(call, tile, keys, weights);
+  const V shift = hn::IfThenZeroElse(hn::Eq(log_sum, hn::Set(f, kMinusInfinity)), log_sum);
+  for (int64_t j = 0; j < keys.count; ++j) {
+    hn::Store(exp_lanes(hn::Sub(hn::Load(f, weights + j * kLanes), shift)), f, weights + j * kLanes);
+  }
+  Ahead nothing;
+  dot_blocks(y_blocks, keys.v, keys.count, in_lanes(call.p.value_dim), 1.0f, products, kLanes, nothing);
+}
+
+}  // namespace ramify::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,25 @@
+// The steps of attention with untied queries (docs/algorithm.md, section 6): every leaf looks with its own query at the
+// siblings of all its ancestors, in one softmax.
+#pragma once
+
+#include "kernels/cpu/block_attention.h"
+
+namespace ramify::cpu {
+
+// Means of k and v of the inner nodes of a grove, of a crown node.
+void untied_pool_grove(const Call& call, const Grove& grove, HeadRange heads, Scratch& scratch);
+void untied_pool(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
+// Output and log-sum of some leaves.
+void untied_attend(const Call& call, const LeafRun& run, HeadRange heads, Scratch& scratch);
+// e of a root: the mean of its leaves' log-sums.
+void untied_energy(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
+
+// Backward. Gradients of some leaves as queries, and of what they look at outside the crown, which is theirs alone.
+void untied_backward_queries(const Call& call, const LeafRun& run, HeadRange heads, Scratch& scratch);
+// Gradients of the children of a crown node as keys of all leaves below it.
+void untied_backward_keys(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
+// Top-down: every node's gradient is shared by the leaves below it.
+void untied_share(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
+void untied_share_grove(const Call& call, const Grove& grove, HeadRange heads, Scratch& scratch);
+
+}  // namespace ramify::cpu
