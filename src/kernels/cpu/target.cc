@@ -1,12 +1,14 @@
 // Which instruction set the kernels use, once for the process.
+// clang-format off
+#include "kernels/cpu/simd/targets.h"  // first
+// clang-format on
+
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/simd/targets.h"  // first
 
 namespace ramify::cpu {
 namespace {
