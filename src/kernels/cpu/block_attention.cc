@@ -69,18 +69,17 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
   const float inverse_size = 1.0f / static_cast<float>(family.node->size);
   const float *q_rows[kNarrowFamily], *k_rows[kNarrowFamily];
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    Ahead k_ahead = family.look_ahead(k, g, p.key_heads);
+    Ahead k_ahead = family.look_ahead(k, g);
     family.gather(k, g, below.k, p.key_heads, call.dim, s.staged[1], k_rows);
     if (!family.is_root()) {
       pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
                 above.k + (slot * p.key_heads + g) * call.dim);
       if (!call.values_apart) {
-        pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2],
-             family.look_ahead(v, g, p.key_heads));
+        pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2], family.look_ahead(v, g));
       }
     }
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      Ahead q_ahead = family.look_ahead(q, h, p.heads);
+      Ahead q_ahead = family.look_ahead(q, h);
       family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows);
       if (!family.is_root()) {
         pool_rows(q_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
@@ -102,7 +101,7 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
   float* y_rows[kNarrowFamily];
   HWY_ALIGN float row_scale[kNarrowFamily];
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    Ahead ahead = family.look_ahead(v, g, p.key_heads);
+    Ahead ahead = family.look_ahead(v, g);
     family.gather(v, g, below.v, p.key_heads, call.value_dim, s.staged[2], v_rows);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
@@ -136,14 +135,14 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
   const int64_t slot = family.node->slot, b = family.count, channels = in_lanes(p.value_dim);
   const float *v_rows[kNarrowFamily], *y_rows[kNarrowFamily];
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    Ahead v_ahead = family.look_ahead(v, g, p.key_heads);
+    Ahead v_ahead = family.look_ahead(v, g);
     family.gather(v, g, below.v, p.key_heads, call.value_dim, s.staged[2], v_rows);
     if (!family.is_root() && above.v != call.crown.v) {  // the crown's are saved
       pool_rows(v_rows, family.weights(), b, 1.0f / static_cast<float>(family.node->size), channels,
                 above.v + (slot * p.key_heads + g) * call.value_dim);
     }
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      Ahead y_ahead = family.look_ahead(grad_out, h, p.heads);
+      Ahead y_ahead = family.look_ahead(grad_out, h);
       family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows);
       score_rows(y_rows, v_rows, b, channels, 1.0f, /*add=*/false, s, s.scores, v_ahead);
       const float* weights = call.family_weights(*family.node, h);
@@ -273,8 +272,8 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
     family.gather_targets(grad_k, g, below.gk, p.key_heads, call.dim, s.staged[5], gk_rows);
     family.gather_targets(grad_v, g, below.gv, p.key_heads, call.value_dim, s.staged[6], gv_rows);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      Ahead k_ahead = family.look_ahead(k, g, p.key_heads);
-      Ahead q_ahead = family.look_ahead(q, h, p.heads), y_ahead = family.look_ahead(grad_out, h, p.heads);
+      Ahead k_ahead = family.look_ahead(k, g);
+      Ahead q_ahead = family.look_ahead(q, h), y_ahead = family.look_ahead(grad_out, h);
       const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
       const float e_bar = family.is_root() ? call.grad_root_energy[root * p.heads + h] : above.e[slot * p.heads + h];
       adjoint_of_scores(call, family, h, pi, e_bar, below, s);
@@ -331,8 +330,8 @@ struct GroveLevels {
 
 // step(family, above, below) for every family whose parent is on level l.
 template <class Step>
-void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Range& level, bool is_top, Scratch& s,
-                     const Step& step) {
+void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Range& level, bool is_top,
+                     HeadRange heads, Scratch& s, const Step& step) {
   const auto nodes = call.p.walk.nodes;
   const NodeRows& above = is_top && !grove.is_whole ? call.crown : s.local;
   for (int64_t n = level.begin; n < level.end; ++n) {
@@ -344,7 +343,7 @@ void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Ra
         !nodes[n + 1].is_crown()) {
       next = n + 1;
     }
-    step(Family(call, n, next < 0 ? nullptr : &nodes[next]), above, s.local);
+    step(Family(call, n, heads, next < 0 ? nullptr : &nodes[next]), above, s.local);
   }
 }
 
@@ -366,12 +365,12 @@ void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels
   const AttentionParams& p = call.p;
   const Source v(p.v, p.storage, p.value_dim);
   for (int64_t l = levels.count - 1; l >= top; --l) {
-    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+    for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       if (family.is_root()) return;
                       for (int64_t g = heads.key_begin; g < heads.key_end; ++g) {
                         pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2],
-                             family.look_ahead(v, g, p.key_heads));
+                             family.look_ahead(v, g));
                       }
                     });
   }
@@ -384,7 +383,7 @@ void grove_values_impl(const Call& call, const Grove& grove, HeadRange heads, Sc
 void grove_up_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
   const GroveLevels levels(call, grove);
   for (int64_t l = levels.count - 1; l >= 0; --l) {
-    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+    for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       family_up(call, family, heads, above, below, s);
                     });
@@ -400,7 +399,7 @@ void grove_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scra
   // means below the roots are pooled again: cheaper than keeping them
   if (!grove.is_whole || call.values_apart) pool_values(call, grove, levels, 1, heads, s);
   for (int64_t l = 0; l < levels.count; ++l) {
-    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+    for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       family_down(call, family, heads, above, below, s);
                     });
@@ -410,7 +409,7 @@ void grove_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scra
 void grove_backward_up_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
   const GroveLevels levels(call, grove);
   for (int64_t l = levels.count - 1; l >= 0; --l) {
-    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+    for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       family_backward_up(call, family, heads, above, below, s);
                     });
@@ -423,7 +422,7 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
   const AttentionParams& p = call.p;
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
   for (int64_t l = levels.count - 1; l > 0; --l) {
-    for_each_family(call, grove, levels.ranges[l], false, s,
+    for_each_family(call, grove, levels.ranges[l], false, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       const float* rows[kNarrowFamily];
                       for (int64_t g = heads.key_begin; g < heads.key_end; ++g) {
@@ -438,7 +437,7 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
                     });
   }
   for (int64_t l = 0; l < levels.count; ++l) {
-    for_each_family(call, grove, levels.ranges[l], l == 0, s,
+    for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       family_backward_down(call, family, heads, above, below, s);
                     });
@@ -447,7 +446,7 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
 
 // A family of the crown stands between rows of the crown.
 void crown_up_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
-  const Family family(call, node);
+  const Family family(call, node, heads);
   family_up(call, family, heads, call.crown, call.crown, s);
   const Source v(call.p.v, call.p.storage, call.p.value_dim);
   for (int64_t g = heads.key_begin; g < heads.key_end && !family.is_root() && call.values_apart; ++g) {
@@ -456,13 +455,13 @@ void crown_up_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) 
   report_energy(call, node, heads, call.crown);
 }
 void crown_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
-  family_down(call, Family(call, node), heads, call.crown, call.crown, s);
+  family_down(call, Family(call, node, heads), heads, call.crown, call.crown, s);
 }
 void crown_backward_up_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
-  family_backward_up(call, Family(call, node), heads, call.crown, call.crown, s);
+  family_backward_up(call, Family(call, node, heads), heads, call.crown, call.crown, s);
 }
 void crown_backward_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
-  family_backward_down(call, Family(call, node), heads, call.crown, call.crown, s);
+  family_backward_down(call, Family(call, node, heads), heads, call.crown, call.crown, s);
 }
 
 void bare_leaf_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {

@@ -1,15 +1,10 @@
-// The steps of attention with tied queries, each for key heads [key_begin, key_end) and the heads that share them.
+// The steps of attention with tied queries, each for some heads.
 // Which step runs when, and on which thread, is forward.cc's and backward.cc's matter.
 #pragma once
 
 #include "kernels/cpu/layout.h"
 
 namespace ramify::cpu {
-
-struct HeadRange {
-  int64_t key_begin = 0;
-  int64_t key_end = 0;
-};
 
 // From the leaves of a grove to its roots; a grove of whole trees is finished, out and energy included.
 void grove_up(const Call& call, const Grove& grove, HeadRange heads, Scratch& scratch);

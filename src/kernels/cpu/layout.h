@@ -48,6 +48,12 @@ struct NodeRows {
   float* gv = nullptr;
 };
 
+// Key heads [key_begin, key_end) and the heads that share them.
+struct HeadRange {
+  int64_t key_begin = 0;
+  int64_t key_end = 0;
+};
+
 // What one thread works with on one family.
 struct Scratch {
   float* columns;           // up to kWideStep queries, interleaved

@@ -17,9 +17,12 @@ namespace ramify::cpu::HWY_NAMESPACE {
 struct Family {
   const WalkNode* node;
   const WalkNode* next;  // the family after this one, or null: its rows can be brought nearer meanwhile
-  int64_t first = 0;     // first child
+  bool walks_all_heads;
+  int64_t first = 0;  // first child
   int64_t count = 0;
   bool all_leaves = true;
+  bool is_pair = false;  // of two that see only each other
+  bool streams = false;  // weights go past the cache: they will be read much later
   bool is_causal = false;
   bool is_closed = false;                // some child may not look at itself
   int64_t leaf[kNarrowFamily];           // of a child that is one, else -1
@@ -28,8 +31,11 @@ struct Family {
   HWY_ALIGN float log_sizes[kNarrowFamily];
   HWY_ALIGN float closed[kNarrowFamily];  // 1: the child does not look at itself
 
-  Family(const Call& call, int64_t n, const WalkNode* following = nullptr)
-      : node(&call.p.walk.nodes[n]), next(following), is_causal(call.p.causal != Causal::none) {
+  Family(const Call& call, int64_t n, HeadRange heads, const WalkNode* following = nullptr)
+      : node(&call.p.walk.nodes[n]),
+        next(following),
+        walks_all_heads(heads.key_end - heads.key_begin == call.p.key_heads),
+        is_causal(call.p.causal != Causal::none) {
     first = node->first_child, count = node->num_children;
     for (int64_t j = 0; j < count; ++j) {
       const WalkNode& child = call.p.walk.nodes[first + j];
@@ -42,6 +48,8 @@ struct Family {
       all_leaves = all_leaves && is_leaf;
     }
     is_closed = !(all_leaves && call.p.include_self);
+    is_pair = count == 2 && !is_causal && closed[0] != 0 && closed[1] != 0;
+    streams = call.streams && node->weights * call.p.heads % kRowPad == 0;
     // of the next family only leaves are worth the trouble, and only where they are neighbours
     if (next && next->size != next->num_children) next = nullptr;
   }
@@ -52,6 +60,12 @@ struct Family {
   // The rows of all children for one head: of the tensor for leaves, of `inner` [slots][heads][width] for the rest.
   HWY_INLINE void gather(const Source& source, int64_t head, const float* inner, int64_t heads, int64_t width,
                          float* copies, const float** rows) const {
+    if (all_leaves && source.is_direct) {  // neighbours
+      const char* row = source.at(leaf[0], head);
+      const int64_t stride = source.rows.row_stride * static_cast<int64_t>(sizeof(float));
+      for (int64_t j = 0; j < count; ++j, row += stride) rows[j] = reinterpret_cast<const float*>(row);
+      return;
+    }
     for (int64_t j = 0; j < count; ++j) {
       rows[j] =
           leaf[j] >= 0 ? source.read(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
@@ -59,6 +73,11 @@ struct Family {
   }
   HWY_INLINE void gather_targets(const Target& target, int64_t head, float* inner, int64_t heads, int64_t width,
                                  float* copies, float** rows) const {
+    if (all_leaves && target.is_direct) {
+      float* row = target.row(leaf[0], head, nullptr);
+      for (int64_t j = 0; j < count; ++j, row += target.rows.row_stride) rows[j] = row;
+      return;
+    }
     for (int64_t j = 0; j < count; ++j) {
       rows[j] = leaf[j] >= 0 ? target.row(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
     }
@@ -69,13 +88,14 @@ struct Family {
       if (leaf[j] >= 0) target.finish(leaf[j], head, rows[j]);
     }
   }
-  // Of the next family's rows, the part that is as large as those of `head`, in the order of memory: all heads together
-  // bring all of it.
-  HWY_INLINE Ahead look_ahead(const Source& source, int64_t head, int64_t heads) const {
-    if (!next) return {};
-    const char *begin = source.at(next->first_leaf, 0), *end = source.at(next->first_leaf + next->num_children, 0);
-    const int64_t part = (end - begin) / heads;
-    return {begin + head * part, begin + (head + 1) * part};
+  // What the loops over `head` of this family bring nearer of the next one. Where all heads are walked, that is a part
+  // as large as the head's, in the order of memory, so that all of them bring all of it. Where one head is walked
+  // alone, its rows, at once: there are few, and they come from a near cache.
+  HWY_INLINE Ahead look_ahead(const Source& source, int64_t head) const {
+    if (!next || !walks_all_heads) return {};
+    const int64_t part = next->num_children * source.head_bytes();
+    const char* begin = source.at(next->first_leaf, 0) + head * part;
+    return {begin, begin + part};
   }
 };
 
@@ -132,7 +152,19 @@ inline void score_family(const Call& call, const Family& family, int64_t head, c
 
 // Softmax over siblings j for queries [i, i + kLanes): weights[j * count + lane] = p, and g is returned. Nothing to
 // look at gives p = 0 and g = -inf.
+// In a family of two that do not see themselves each sees the other, with weight 1, whatever the scores.
+inline V look_at_each_other(const Family& family, const float* scores, float* weights) {
+  const F f;
+  HWY_ALIGN float g[kLanes] = {};
+  weights[0] = weights[3] = 0;
+  weights[1] = weights[2] = 1;
+  g[0] = scores[kNarrowFamily] + family.log_sizes[1];
+  g[1] = scores[1] + family.log_sizes[0];
+  return hn::Load(f, g);
+}
+
 inline V softmax_tile(const Family& family, int64_t i, float* scores, float* weights, Ahead& shared_ahead) {
+  if (family.is_pair) return look_at_each_other(family, scores, weights);
   Ahead ahead = shared_ahead;
   const F f;
   const int64_t count = family.count, rest = count - i;
@@ -159,8 +191,14 @@ inline V softmax_tile(const Family& family, int64_t i, float* scores, float* wei
   shared_ahead = ahead;
   const M is_empty = hn::Eq(sum, hn::Zero(f));
   const V inverse = hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), sum));
+  const bool streams = family.streams && count % kLanes == 0;
   for (int64_t j = 0; j < count; ++j) {
-    store_first(hn::Mul(hn::Load(f, scores + j * kNarrowFamily), inverse), weights + j * count, rest);
+    const V weight = hn::Mul(hn::Load(f, scores + j * kNarrowFamily), inverse);
+    if (streams) {
+      hn::Stream(weight, f, weights + j * count);
+    } else {
+      store_first(weight, weights + j * count, rest);
+    }
   }
   return hn::IfThenElse(is_empty, closed, hn::Add(shift, log_lanes(sum)));
 }

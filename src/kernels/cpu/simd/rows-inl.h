@@ -131,6 +131,7 @@ struct Source {
     return static_cast<const char*>(rows.data) +
            (row * rows.row_stride + head * rows.head_stride) * (storage == Storage::float32 ? 4 : 2);
   }
+  int64_t head_bytes() const { return rows.head_stride * (storage == Storage::float32 ? 4 : 2); }
   HWY_INLINE const float* read(int64_t row, int64_t head, float* copy) const {
     if (HWY_LIKELY(is_direct)) return reinterpret_cast<const float*>(at(row, head));
     widen_row(storage, at(row, head), dim, copy);
