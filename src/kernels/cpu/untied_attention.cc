@@ -493,7 +493,7 @@ void untied_share_impl(const Call& call, int64_t n, HeadRange range, Scratch& s)
         }
         if (!nodes[c].is_leaf() || sums.in_place) continue;
         const Target& tensor = sums.leaves;
-        narrow_row(tensor.storage, row, tensor.dim, const_cast<char*>(tensor.at(nodes[c].first_leaf, g)));
+        narrow_rows(tensor.storage, row, 0, 1, tensor.dim, const_cast<char*>(tensor.at(nodes[c].first_leaf, g)), 0);
       }
     }
   }

@@ -126,6 +126,8 @@ void gather_keys(const WideFamily& family, int64_t begin, int64_t count, int64_t
 void mask_keys(const WideFamily& family, int64_t begin, int64_t first, int64_t lanes, KeyBlock& keys) {
   const bool is_causal = family.call.p.causal != Causal::none;
   keys.lane_begin = 0, keys.lane_end = lanes;
+  keys.is_plain = !is_causal && lanes == kLanes && (begin >= first + lanes || begin + keys.count <= first);
+  if (keys.is_plain && family.call.position_dim == 0) return;
   for (int64_t j = 0; j < keys.count; ++j) {
     const auto place = static_cast<float>(begin + j - first);
     const bool is_self_seen = family.sees_itself(begin + j);

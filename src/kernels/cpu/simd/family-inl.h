@@ -60,9 +60,13 @@ struct Family {
   // The rows of all children for one head: of the tensor for leaves, of `inner` [slots][heads][width] for the rest.
   HWY_INLINE void gather(const Source& source, int64_t head, const float* inner, int64_t heads, int64_t width,
                          float* copies, const float** rows) const {
-    if (all_leaves && source.is_direct) {  // neighbours
+    if (all_leaves) {  // neighbours
       const char* row = source.at(leaf[0], head);
-      const int64_t stride = source.rows.row_stride * static_cast<int64_t>(sizeof(float));
+      const int64_t stride = source.is_direct ? source.row_bytes() : width * static_cast<int64_t>(sizeof(float));
+      if (!source.is_direct) {
+        widen_rows(source.storage, row, source.row_bytes(), count, source.dim, copies, width);
+        row = reinterpret_cast<const char*>(copies);
+      }
       for (int64_t j = 0; j < count; ++j, row += stride) rows[j] = reinterpret_cast<const float*>(row);
       return;
     }
@@ -84,6 +88,11 @@ struct Family {
   }
   HWY_INLINE void finish_targets(const Target& target, int64_t head, float* const* rows) const {
     if (target.is_direct) return;
+    if (all_leaves) {
+      narrow_rows(target.storage, rows[0], count > 1 ? rows[1] - rows[0] : 0, count, target.dim,
+                  const_cast<char*>(target.at(leaf[0], head)), target.row_bytes());
+      return;
+    }
     for (int64_t j = 0; j < count; ++j) {
       if (leaf[j] >= 0) target.finish(leaf[j], head, rows[j]);
     }

@@ -20,83 +20,91 @@ constexpr int64_t in_lanes(int64_t dim) {
   return (dim + kLanes - 1) / kLanes * kLanes;
 }
 
-// bfloat16 is the upper half of float32; rounding is to nearest, ties to even, and NaN stays NaN.
-inline float from_bfloat16(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof(value));
-  return value;
-}
-inline uint16_t to_bfloat16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  if (value != value) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-// Reads `dim` numbers into a padded row.
-inline void widen_row(Storage storage, const void* from, int64_t dim, float* to) {
-  const F f;
-  int64_t c = 0;
-  if (storage == Storage::float32) {
-    const auto* source = static_cast<const float*>(from);
-    for (; c + kLanes <= dim; c += kLanes) hn::StoreU(hn::LoadU(f, source + c), f, to + c);
-    for (; c < dim; ++c) to[c] = source[c];
-  } else if (storage == Storage::bfloat16) {
-    const auto* source = static_cast<const uint16_t*>(from);
-    const hn::Rebind<uint16_t, F> half;
+// Storage types as vectors: load(p) gives kLanes float32 numbers, store(v, p) takes them.
+struct Float32Lanes {
+  using Number = float;
+  static HWY_INLINE V load(const float* from) { return hn::LoadU(F(), from); }
+  static HWY_INLINE void store(V v, float* to) { hn::StoreU(v, F(), to); }
+};
+struct BFloat16Lanes {  // the upper half of float32
+  using Number = uint16_t;
+  static HWY_INLINE V load(const uint16_t* from) {
     const hn::RebindToUnsigned<F> u;
-    for (; c + kLanes <= dim; c += kLanes) {
-      const auto bits = hn::ShiftLeft<16>(hn::PromoteTo(u, hn::LoadU(half, source + c)));
-      hn::StoreU(hn::BitCast(f, bits), f, to + c);
-    }
-    for (; c < dim; ++c) to[c] = from_bfloat16(source[c]);
-  } else {
-    const auto* source = static_cast<const hwy::float16_t*>(from);
-    const hn::Rebind<hwy::float16_t, F> half;
-    for (; c + kLanes <= dim; c += kLanes) hn::StoreU(hn::PromoteTo(f, hn::LoadU(half, source + c)), f, to + c);
-    if (c < dim) {
-      HWY_ALIGN hwy::float16_t rest[kLanes] = {};
-      std::memcpy(rest, source + c, (dim - c) * sizeof(rest[0]));
-      hn::StoreU(hn::PromoteTo(f, hn::Load(half, rest)), f, to + c);
-      c += kLanes;
-    }
-  }
-  for (; c < in_lanes(dim); ++c) to[c] = 0;
-}
-
-// Writes the first `dim` numbers of a padded row.
-inline void narrow_row(Storage storage, const float* from, int64_t dim, void* to) {
-  const F f;
-  int64_t c = 0;
-  if (storage == Storage::float32) {
-    std::memcpy(to, from, dim * sizeof(float));
-  } else if (storage == Storage::bfloat16) {
-    auto* target = static_cast<uint16_t*>(to);
     const hn::Rebind<uint16_t, F> half;
+    return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(u, hn::LoadU(half, from))));
+  }
+  // To nearest, ties to even; NaN stays NaN.
+  static HWY_INLINE void store(V v, uint16_t* to) {
     const hn::RebindToUnsigned<F> u;
     const hn::RebindToSigned<F> i;
-    for (; c + kLanes <= dim; c += kLanes) {
-      const V value = hn::LoadU(f, from + c);
-      const auto bits = hn::BitCast(u, value);
-      const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1));
-      const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fff))));
-      const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(u, 0x40));
-      const auto is_number = hn::RebindMask(u, hn::Eq(value, value));
-      // both are below 2^16, so the signed demotion does not saturate
-      const auto result = hn::IfThenElse(is_number, rounded, quiet);
-      hn::StoreU(hn::DemoteTo(half, hn::BitCast(i, result)), half, target + c);
-    }
-    for (; c < dim; ++c) target[c] = to_bfloat16(from[c]);
-  } else {
-    auto* target = static_cast<hwy::float16_t*>(to);
+    const hn::Rebind<uint16_t, F> half;
+    const auto bits = hn::BitCast(u, v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fff))));
+    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(u, 0x40));
+    // both are below 2^16, so the signed demotion does not saturate
+    const auto result = hn::IfThenElse(hn::RebindMask(u, hn::Eq(v, v)), rounded, quiet);
+    hn::StoreU(hn::DemoteTo(half, hn::BitCast(i, result)), half, to);
+  }
+};
+struct Float16Lanes {
+  using Number = hwy::float16_t;
+  static HWY_INLINE V load(const hwy::float16_t* from) {
+    return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<hwy::float16_t, F>(), from));
+  }
+  static HWY_INLINE void store(V v, hwy::float16_t* to) {
     const hn::Rebind<hwy::float16_t, F> half;
-    for (; c + kLanes <= dim; c += kLanes) hn::StoreU(hn::DemoteTo(half, hn::LoadU(f, from + c)), half, target + c);
-    if (c < dim) {
-      HWY_ALIGN hwy::float16_t rest[kLanes];
-      hn::Store(hn::DemoteTo(half, hn::LoadU(f, from + c)), half, rest);
-      std::memcpy(target + c, rest, (dim - c) * sizeof(rest[0]));
-    }
+    hn::StoreU(hn::DemoteTo(half, v), half, to);
+  }
+};
+
+// Rows of `dim` numbers, `stride` bytes apart, into padded rows `width` apart, and back.
+template <class Lanes>
+inline void widen_rows_of(const char* from, int64_t stride, int64_t count, int64_t dim, float* to, int64_t width) {
+  using Number = typename Lanes::Number;
+  for (int64_t r = 0; r < count; ++r, from += stride, to += width) {
+    const auto* row = reinterpret_cast<const Number*>(from);
+    int64_t c = 0;
+    for (; c + kLanes <= dim; c += kLanes) hn::StoreU(Lanes::load(row + c), F(), to + c);
+    if (c == dim) continue;
+    HWY_ALIGN Number rest[kLanes] = {};
+    std::memcpy(rest, row + c, (dim - c) * sizeof(Number));
+    hn::StoreU(Lanes::load(rest), F(), to + c);
+  }
+}
+template <class Lanes>
+inline void narrow_rows_of(const float* from, int64_t width, int64_t count, int64_t dim, char* to, int64_t stride) {
+  using Number = typename Lanes::Number;
+  for (int64_t r = 0; r < count; ++r, from += width, to += stride) {
+    auto* row = reinterpret_cast<Number*>(to);
+    int64_t c = 0;
+    for (; c + kLanes <= dim; c += kLanes) Lanes::store(hn::LoadU(F(), from + c), row + c);
+    if (c == dim) continue;
+    HWY_ALIGN Number rest[kLanes];
+    Lanes::store(hn::LoadU(F(), from + c), rest);
+    std::memcpy(row + c, rest, (dim - c) * sizeof(Number));
+  }
+}
+inline void widen_rows(Storage storage, const char* from, int64_t stride, int64_t count, int64_t dim, float* to,
+                       int64_t width) {
+  switch (storage) {
+    case Storage::float32:
+      return widen_rows_of<Float32Lanes>(from, stride, count, dim, to, width);
+    case Storage::bfloat16:
+      return widen_rows_of<BFloat16Lanes>(from, stride, count, dim, to, width);
+    case Storage::float16:
+      return widen_rows_of<Float16Lanes>(from, stride, count, dim, to, width);
+  }
+}
+inline void narrow_rows(Storage storage, const float* from, int64_t width, int64_t count, int64_t dim, char* to,
+                        int64_t stride) {
+  switch (storage) {
+    case Storage::float32:
+      return narrow_rows_of<Float32Lanes>(from, width, count, dim, to, stride);
+    case Storage::bfloat16:
+      return narrow_rows_of<BFloat16Lanes>(from, width, count, dim, to, stride);
+    case Storage::float16:
+      return narrow_rows_of<Float16Lanes>(from, width, count, dim, to, stride);
   }
 }
 
@@ -128,13 +136,14 @@ struct Source {
       : rows(tensor), storage(s), dim(d), is_direct(s == Storage::float32 && d % kLanes == 0) {}
 
   const char* at(int64_t row, int64_t head) const {
-    return static_cast<const char*>(rows.data) +
-           (row * rows.row_stride + head * rows.head_stride) * (storage == Storage::float32 ? 4 : 2);
+    return static_cast<const char*>(rows.data) + (row * rows.row_stride + head * rows.head_stride) * number_bytes();
   }
-  int64_t head_bytes() const { return rows.head_stride * (storage == Storage::float32 ? 4 : 2); }
+  int64_t number_bytes() const { return storage == Storage::float32 ? 4 : 2; }
+  int64_t head_bytes() const { return rows.head_stride * number_bytes(); }
+  int64_t row_bytes() const { return rows.row_stride * number_bytes(); }
   HWY_INLINE const float* read(int64_t row, int64_t head, float* copy) const {
     if (HWY_LIKELY(is_direct)) return reinterpret_cast<const float*>(at(row, head));
-    widen_row(storage, at(row, head), dim, copy);
+    widen_rows(storage, at(row, head), 0, 1, dim, copy, 0);
     return copy;
   }
 };
@@ -146,7 +155,7 @@ struct Target : Source {
     return is_direct ? reinterpret_cast<float*>(const_cast<char*>(at(r, head))) : copy;
   }
   void finish(int64_t r, int64_t head, const float* copy) const {
-    if (!is_direct) narrow_row(storage, copy, dim, const_cast<char*>(at(r, head)));
+    if (!is_direct) narrow_rows(storage, copy, 0, 1, dim, const_cast<char*>(at(r, head)), 0);
   }
 };
 

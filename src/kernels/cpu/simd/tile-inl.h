@@ -18,6 +18,7 @@ namespace ramify::cpu::HWY_NAMESPACE {
 struct KeyBlock {
   int64_t count = 0;
   int64_t lane_begin = 0, lane_end = 0;  // the lanes that look at all
+  bool is_plain = false;                 // all lanes see all keys: the three arrays of masks need not be there
   const float* k[kKeyBlock];
   const float* v[kKeyBlock];
   const float* position[kKeyBlock];
@@ -59,6 +60,10 @@ inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock&
   for (int64_t j = 0; j < keys.count; ++j) {
     V score = hn::Add(hn::Load(f, to + j * kLanes), hn::Set(f, keys.log_size[j]));
     if (call.position_dim > 0) score = hn::Add(score, hn::Load(f, position_scores + j * kLanes));
+    if (keys.is_plain) {
+      hn::Store(score, f, to + j * kLanes);
+      continue;
+    }
     const M is_hidden =
         hn::And(hn::Ge(lane, hn::Set(f, keys.hidden_begin[j])), hn::Lt(lane, hn::Set(f, keys.hidden_end[j])));
     const M sees = hn::AndNot(is_hidden, hn::And(looks, hn::Ge(lane, hn::Set(f, keys.visible_from[j]))));
