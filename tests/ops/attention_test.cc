@@ -22,7 +22,21 @@ using testing::Outcome;
 using testing::TorchCase;
 using Array = std::vector<int64_t>;
 
-constexpr Implementation kImplementations[] = {Implementation::composed, Implementation::reference};
+constexpr Implementation kImplementations[] = {Implementation::composed, Implementation::reference,
+                                               Implementation::fused};
+
+// Whether an implementation has a mode in some dtype.
+bool applies(Implementation implementation, const testing::AttentionMode& mode, at::ScalarType dtype = at::kFloat) {
+  return implementation != Implementation::fused || (testing::applies_to_fused(mode) && dtype != at::kDouble);
+}
+
+// Float64 where an implementation has it, and the tolerance that goes with the dtype.
+at::ScalarType best_dtype(Implementation implementation) {
+  return implementation == Implementation::fused ? at::kFloat : at::kDouble;
+}
+double tolerance(Implementation implementation) {
+  return implementation == Implementation::fused ? 1e-5 : 1e-9;
+}
 
 TEST(Cases, ImplementationsAgreeOnAllOfThem) {
   for (const AttentionCase& c : testing::attention_cases()) {
@@ -39,6 +53,7 @@ TEST(Cases, NothingIsEverNaNInAnyDtype) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const AttentionCase& c : cases_of(testing::degenerate_forests())) {
       for (const Implementation implementation : kImplementations) {
+        if (!applies(implementation, c.mode, dtype)) continue;
         SCOPED_TRACE(::testing::PrintToString(c) + " " + c10::toString(dtype));
         const Outcome outcome = evaluate(testing::torch_case(c, 2, dtype), implementation);
         EXPECT_EQ(outcome.out.scalar_type(), dtype);
@@ -53,20 +68,20 @@ TEST(Cases, NothingIsEverNaNInAnyDtype) {
 }
 
 TEST(Cases, LowerPrecisionIsCloseToFloat64) {
-  for (const auto& [dtype, tolerance] :
+  for (const auto& [dtype, error] :
        std::vector<std::pair<at::ScalarType, double>>{{at::kFloat, 1e-5}, {at::kBFloat16, 3e-2}, {at::kHalf, 5e-3}}) {
     for (const AttentionCase& c : cases_of(testing::ordinary_forests())) {
       if (c.mode.alpha != 1) continue;
       SCOPED_TRACE(::testing::PrintToString(c) + " " + c10::toString(dtype));
       const TorchCase low = testing::torch_case(c, 3, dtype);
-      TorchCase high = low;  // the same rounded numbers
-      for (at::Tensor* input : {&high.q, &high.k, &high.v, &high.positions, &high.grad_out}) {
-        if (input->defined()) *input = input->to(at::kDouble);
+      const Outcome b = evaluate(low.to(at::kDouble), Implementation::reference);  // the same rounded numbers
+      for (const Implementation implementation : {Implementation::composed, Implementation::fused}) {
+        if (!applies(implementation, c.mode)) continue;
+        const Outcome a = evaluate(low, implementation);
+        EXPECT_TRUE(near(a.out.to(at::kDouble), b.out, error));
+        EXPECT_TRUE(near(a.q.to(at::kDouble), b.q, error) && near(a.k.to(at::kDouble), b.k, error));
+        EXPECT_TRUE(near(a.v.to(at::kDouble), b.v, error));
       }
-      const Outcome a = evaluate(low, Implementation::composed), b = evaluate(high, Implementation::reference);
-      EXPECT_TRUE(near(a.out.to(at::kDouble), b.out, tolerance));
-      EXPECT_TRUE(near(a.q.to(at::kDouble), b.q, tolerance) && near(a.k.to(at::kDouble), b.k, tolerance));
-      EXPECT_TRUE(near(a.v.to(at::kDouble), b.v, tolerance));
     }
   }
 }
@@ -75,8 +90,9 @@ TEST(Degenerate, ChainToOneLeafGivesZeroWithoutSelfAndItsValueWithSelf) {
   for (const AttentionCase& c : cases_of(testing::degenerate_forests())) {
     if (c.name != "chain_to_one_leaf" && c.name != "bare_leaf") continue;
     for (const Implementation implementation : kImplementations) {
+      if (!applies(implementation, c.mode)) continue;
       SCOPED_TRACE(::testing::PrintToString(c));
-      TorchCase problem = testing::torch_case(c, 4);
+      TorchCase problem = testing::torch_case(c, 4, best_dtype(implementation));
       problem.grad_energy.zero_();
       const Outcome outcome = evaluate(problem, implementation);
       const at::Tensor value = problem.v.expand_as(outcome.out);
@@ -96,7 +112,7 @@ TEST(Degenerate, WeightsAreExactlyZeroAtAlphaTwo) {
   options.scale = 1;
   const at::Tensor q = at::ones({4, 1, 1}, at::kDouble);
   const at::Tensor k = testing::tensor_of(std::vector<double>{0, 1, 9, 9.5}, {4, 1, 1});
-  for (const Implementation implementation : kImplementations) {
+  for (const Implementation implementation : {Implementation::composed, Implementation::reference}) {
     options.implementation = implementation;
     const at::Tensor row = attention_matrix(q, k, forest, options).select(0, 0).select(0, 0);
     EXPECT_TRUE(near(row, testing::tensor_of(std::vector<double>{0, 0, 0.25, 0.75}, {4}), 1e-12));
@@ -109,9 +125,10 @@ TEST(Degenerate, NaNReachesTheOutputsThatDependOnIt) {
   for (const testing::AttentionMode& mode : testing::attention_modes()) {
     AttentionCase c;
     c.forest = forest, c.mode = mode;
-    TorchCase problem = testing::torch_case(c, 5);
-    problem.q[3].fill_(NAN);
     for (const Implementation implementation : kImplementations) {
+      if (!applies(implementation, mode)) continue;
+      TorchCase problem = testing::torch_case(c, 5, best_dtype(implementation));
+      problem.q[3].fill_(NAN);
       const at::Tensor out = attention(problem.q, problem.k, problem.v, forest, problem.options(implementation));
       EXPECT_TRUE(out[3].isnan().all().item<bool>()) << mode;
       EXPECT_FALSE(out[0].isnan().any().item<bool>()) << mode;
@@ -131,10 +148,11 @@ TEST(ReadingOff, EnergyOfAFlatTreeIsTheMeanLogSumExp) {
 TEST(ReadingOff, NodeMassSumsTheRowsOfTheMatrix) {
   for (const AttentionCase& c : testing::attention_cases()) {
     SCOPED_TRACE(::testing::PrintToString(c));
-    const TorchCase problem = testing::torch_case(c, 6);
-    const Forest& forest = problem.forest;
+    const Forest& forest = c.forest;
     const int64_t leaves = forest.num_leaves();
     for (const Implementation implementation : kImplementations) {
+      if (!applies(implementation, c.mode)) continue;
+      const TorchCase problem = testing::torch_case(c, 6, best_dtype(implementation));
       const AttentionOptions options = problem.options(implementation);
       const at::Tensor matrix = attention_matrix(problem.q, problem.k, forest, options);  // [T, H, T]
       const Array counts = forest.leaf_counts(), begin = forest.tree_leaf_begin();
@@ -147,14 +165,16 @@ TEST(ReadingOff, NodeMassSumsTheRowsOfTheMatrix) {
       };
       if (leaves > 0) {
         const int64_t leaf = leaves / 2;
-        EXPECT_TRUE(near(node_mass(problem.q, problem.k, forest, leaf, options), mass_of_row(matrix[leaf])));
+        EXPECT_TRUE(near(node_mass(problem.q, problem.k, forest, leaf, options), mass_of_row(matrix[leaf]),
+                         tolerance(implementation)));
       }
       at::Tensor rows = at::zeros({c.heads, leaves}, at::kDouble);
       for (int64_t t = 0; t < forest.num_trees(); ++t) {
         const int64_t count = begin[t + 1] - begin[t];
         if (count > 0) rows += matrix.narrow(0, begin[t], count).mean(0);
       }
-      EXPECT_TRUE(near(node_mass(problem.q, problem.k, forest, std::nullopt, options), mass_of_row(rows)));
+      EXPECT_TRUE(near(node_mass(problem.q, problem.k, forest, std::nullopt, options), mass_of_row(rows),
+                       tolerance(implementation)));
     }
   }
 }
@@ -189,12 +209,16 @@ TEST(Depth, ChainOfAMillionNodes) {
   Array preorder(1'000'000, 1);
   preorder.back() = kItem;
   const ForestTensors forest(from_nested(preorder));
-  const at::Tensor q = at::randn({1, 1, 1}, at::kDouble);
   AttentionOptions options;
-  for (const testing::AttentionMode& mode : testing::attention_modes()) {
-    options.tie = mode.tie, options.causal = mode.causal, options.include_self = mode.include_self;
-    const at::Tensor out = attention(q, q, q, forest, options);
-    EXPECT_TRUE(near(out, mode.include_self ? q : at::zeros_like(q), 1e-12)) << mode;
+  for (const Implementation implementation : {Implementation::composed, Implementation::fused}) {
+    const at::Tensor q = at::randn({1, 1, 1}, best_dtype(implementation));
+    for (const testing::AttentionMode& mode : testing::attention_modes({1})) {
+      if (!applies(implementation, mode)) continue;
+      options.tie = mode.tie, options.causal = mode.causal, options.include_self = mode.include_self;
+      options.implementation = implementation;
+      const at::Tensor out = attention(q, q, q, forest, options);
+      EXPECT_TRUE(near(out, mode.include_self ? q : at::zeros_like(q), 1e-12)) << mode;
+    }
   }
 }
 

@@ -30,6 +30,11 @@ at::Tensor tensor_of(const std::vector<Number>& values, at::IntArrayRef shape) {
   return at::from_blob(const_cast<Number*>(values.data()), shape, at::TensorOptions(type)).clone();
 }
 
+// Whether the fused kernels have a mode.
+inline bool applies_to_fused(const AttentionMode& mode) {
+  return mode.alpha == 1 && mode.causal != Causal::prefix;
+}
+
 // Inputs of a call; positions and position_index are undefined for a case without.
 struct TorchCase {
   Forest forest;
@@ -42,9 +47,22 @@ struct TorchCase {
     options.scale = kScale;
     options.include_self = mode.include_self;
     options.tie = mode.tie, options.causal = mode.causal;
-    options.alpha = alpha;
+    options.alpha = alpha_for(implementation);
     options.implementation = implementation;
     return options;
+  }
+
+  // The fused kernels take alpha 1 by its absence only.
+  at::Tensor alpha_for(Implementation implementation) const {
+    return implementation == Implementation::fused ? at::Tensor() : alpha;
+  }
+
+  TorchCase to(at::ScalarType dtype) const {
+    TorchCase result = *this;
+    for (at::Tensor* input : {&result.q, &result.k, &result.v, &result.positions, &result.grad_out}) {
+      if (input->defined()) *input = input->to(dtype);
+    }
+    return result;
   }
 };
 
@@ -68,7 +86,7 @@ inline TorchCase torch_case(const AttentionCase& c, uint64_t seed, at::ScalarTyp
 // Results, and the gradients of sum(out · grad_out) + sum(energy · grad_energy) over trees that attend to something.
 struct Outcome {
   at::Tensor out, energy;
-  at::Tensor q, k, v, positions, alpha;  // gradients; positions undefined for a case without
+  at::Tensor q, k, v, positions, alpha;  // gradients; the last two undefined for a case without
 };
 
 inline at::Tensor leaf_variable(const at::Tensor& tensor) {
@@ -76,6 +94,7 @@ inline at::Tensor leaf_variable(const at::Tensor& tensor) {
 }
 
 inline Outcome evaluate(TorchCase c, Implementation implementation) {
+  c.alpha = c.alpha_for(implementation);
   for (at::Tensor* input : {&c.q, &c.k, &c.v, &c.positions, &c.alpha}) *input = leaf_variable(*input);
   const ForestTensors forest(c.forest);
   const auto optional = [](const at::Tensor& tensor) {
@@ -84,7 +103,7 @@ inline Outcome evaluate(TorchCase c, Implementation implementation) {
   // The op itself gives both results of one pass.
   const auto [out, energies, saved] =
       call_attention(c.q, c.k, c.v, forest.arrays(), forest.plan(c.mode.tie, c.mode.causal), optional(c.positions),
-                     optional(c.position_index), c.alpha, kScale, c.mode.include_self, name_of(c.mode.tie),
+                     optional(c.position_index), optional(c.alpha), kScale, c.mode.include_self, name_of(c.mode.tie),
                      name_of(c.mode.causal), name_of(implementation), /*save=*/true);
   const at::Tensor finite = energies.masked_fill(energies.isneginf(), 0);
   ((out * c.grad_out).sum() + (finite * c.grad_energy).sum()).backward();

@@ -8,7 +8,7 @@ import torch
 
 from ramify import Forest
 
-IMPLEMENTATIONS = ["reference", "composed"]
+IMPLEMENTATIONS = ["reference", "composed", "fused"]
 
 # Every valid combination of tie, causal and include_self.
 MODES = [
@@ -21,6 +21,21 @@ MODES = [
     {"tie": "none", "causal": "block", "include_self": True},
     {"tie": "none", "causal": "prefix", "include_self": True},
 ]
+
+
+def applies(implementation: str, mode: Dict[str, Any], alpha: Any = None) -> bool:
+    """Whether an implementation has a mode: the fused kernels know neither causal="prefix" nor alpha."""
+    plain = alpha is None or (isinstance(alpha, float) and alpha == 1.0)
+    return implementation != "fused" or (mode.get("causal") != "prefix" and plain)
+
+
+def dtype_of(implementation: str) -> torch.dtype:
+    """The most exact dtype of an implementation."""
+    return torch.float32 if implementation == "fused" else torch.float64
+
+
+def tolerance(implementation: str, in_float64: float, in_float32: float = 1e-5) -> float:
+    return in_float32 if implementation == "fused" else in_float64
 
 
 def mode_name(mode):
@@ -59,6 +74,11 @@ class Case:
     k: torch.Tensor
     v: torch.Tensor
     options: Dict[str, Any] = field(default_factory=dict)
+
+    def to(self, dtype: torch.dtype) -> "Case":
+        """With rounded tensors; alpha stays."""
+        options = {name: value.to(dtype) if name == "positions" else value for name, value in self.options.items()}
+        return Case(self.trees, self.forest, self.q.to(dtype), self.k.to(dtype), self.v.to(dtype), options)
 
     @property
     def positions(self) -> Optional[torch.Tensor]:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import dense
 import ramify
 from ramify import Forest
-from random_trees import IMPLEMENTATIONS, MODES, mode_name, random_case
+from random_trees import IMPLEMENTATIONS, MODES, applies, dtype_of, mode_name, random_case, tolerance
 
 both = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 every_mode = pytest.mark.parametrize("mode", MODES, ids=mode_name)
@@ -27,17 +27,22 @@ def test_equals_the_dense_definition(mode, alpha):
         weighted = torch.einsum("ihj,jhd->ihd", matrix, case.v.repeat_interleave(2 // case.v.shape[1], 1))
         empty = torch.tensor([tree == [] for tree in case.trees])
         for implementation in IMPLEMENTATIONS:
-            options = {**case.options, "implementation": implementation}
-            found = ramify.attention_matrix(case.q, case.k, case.forest, **options)
-            torch.testing.assert_close(found, matrix, rtol=0, atol=1e-9)
-            out = ramify.attention(case.q, case.k, case.v, case.forest, **options)
-            torch.testing.assert_close(out, weighted, rtol=0, atol=1e-9)
-            found = ramify.energy(case.q, case.k, case.forest, **options)
+            if not applies(implementation, mode, alpha):
+                continue
+            near = {"rtol": 0, "atol": tolerance(implementation, 1e-9)}
+            given = case.to(dtype_of(implementation))
+            options = {**given.options, "implementation": implementation}
+            found = ramify.attention_matrix(given.q, given.k, given.forest, **options)
+            torch.testing.assert_close(found.double(), matrix, **near)
+            out = ramify.attention(given.q, given.k, given.v, given.forest, **options)
+            torch.testing.assert_close(out.double(), weighted, **near)
+            found = ramify.energy(given.q, given.k, given.forest, **options).double()
             assert (found[empty] == -torch.inf).all()
-            torch.testing.assert_close(found[~empty].flatten(), energy.flatten(), rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(found[~empty].flatten(), energy.flatten(), rtol=near["atol"],
+                                       atol=near["atol"])
 
 
-@both
+@pytest.mark.parametrize("implementation", ["reference", "composed"])
 def test_alpha_may_differ_by_level(implementation):
     for seed in range(10):
         alpha = torch.tensor([1.6, 1.0, 2.0, 1.2], dtype=torch.float64)
@@ -50,7 +55,7 @@ def test_alpha_may_differ_by_level(implementation):
 @pytest.mark.parametrize("tie", ["block", "none"])
 @pytest.mark.parametrize("causal", ["none", "block", "prefix"])
 def test_flat_tree_is_softmax_attention(tie, causal, implementation):
-    q, k, v = (normal(9, 2, 4, seed=seed) for seed in range(3))
+    q, k, v = (normal(9, 2, 4, seed=seed, dtype=dtype_of(implementation)) for seed in range(3))
     forest = Forest.from_segments([[9]])
     for include_self in ([False, True] if causal == "none" else [True]):
         mask = torch.ones(9, 9, dtype=torch.bool)
@@ -60,23 +65,23 @@ def test_flat_tree_is_softmax_attention(tie, causal, implementation):
         expected = F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in (q, k, v)), attn_mask=mask)
         out = ramify.attention(q, k, v, forest, tie=tie, causal=causal, include_self=include_self,
                                implementation=implementation)
-        torch.testing.assert_close(out, expected.transpose(0, 1), rtol=0, atol=1e-12)
+        torch.testing.assert_close(out, expected.transpose(0, 1), rtol=0, atol=tolerance(implementation, 1e-12, 1e-6))
 
 
 @both
 @every_mode
 def test_grouped_heads_equal_repeated_heads(mode, implementation):
-    case = random_case(3, mode, heads=6, key_heads=2)
+    case = random_case(3, mode, heads=6, key_heads=2, dtype=dtype_of(implementation))
     repeated = ramify.attention(case.q, case.k.repeat_interleave(3, 1), case.v.repeat_interleave(3, 1), case.forest,
                                 implementation=implementation, **case.options)
     out = ramify.attention(case.q, case.k, case.v, case.forest, implementation=implementation, **case.options)
-    torch.testing.assert_close(out, repeated, rtol=0, atol=1e-13)
+    torch.testing.assert_close(out, repeated, rtol=0, atol=tolerance(implementation, 1e-13, 1e-6))
 
 
 @both
 @every_mode
 def test_any_strides(mode, implementation):
-    case = random_case(5, mode, heads=2, key_heads=2)
+    case = random_case(5, mode, heads=2, key_heads=2, dtype=dtype_of(implementation))
     leaves = case.forest.num_leaves
     assert leaves > 5
 
@@ -130,7 +135,7 @@ def test_empty_inputs(lengths, mode, implementation):
     forest = Forest.windows(lengths, "2*")
     q, k, v = (torch.zeros(0, heads, 4, requires_grad=True) for heads in (4, 2, 2))
     positions = torch.randn(3, 4, 2, requires_grad=True)
-    for options in ({}, {"positions": positions}, {"alpha": 1.5}):
+    for options in ({}, {"positions": positions}, *([] if implementation == "fused" else [{"alpha": 1.5}])):
         out = ramify.attention(q, k, v, forest, implementation=implementation, **mode, **options)
         assert out.shape == (0, 4, 4)
         out.sum().backward()
@@ -143,12 +148,14 @@ def test_empty_inputs(lengths, mode, implementation):
 @both
 def test_trees_do_not_see_each_other_or_empty_ones(implementation):
     trees = [[["a", "b"], "c"], [], "d", ["e", "f"]]
-    q, k, v = (normal(6, 2, 3, seed=seed) for seed in range(3))
+    q, k, v = (normal(6, 2, 3, seed=seed, dtype=dtype_of(implementation)) for seed in range(3))
     for mode in MODES:
+        if not applies(implementation, mode):
+            continue
         together = ramify.attention(q, k, v, Forest.from_nested(trees), implementation=implementation, **mode)
         alone = [ramify.attention(q[i:j], k[i:j], v[i:j], Forest.from_nested([tree]), implementation=implementation,
                                   **mode) for tree, i, j in zip(trees, (0, 3, 3, 4), (3, 3, 4, 6))]
-        torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-14)
+        torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=tolerance(implementation, 1e-14, 1e-6))
 
 
 @both
@@ -156,17 +163,18 @@ def test_trees_do_not_see_each_other_or_empty_ones(implementation):
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_bad_leaf_stays_in_its_tree(bad, mode, implementation):
     forest = Forest.from_nested([["a", ["b", "c"]], [["d", "e"], "f"], ["g", "h", "i"]])
-    q, k, v = (normal(9, 1, 3, seed=seed) for seed in range(3))
+    q, k, v = (normal(9, 1, 3, seed=seed, dtype=dtype_of(implementation)) for seed in range(3))
     clean = ramify.attention(q, k, v, forest, implementation=implementation, **mode)
     others = [0, 1, 2, 6, 7, 8]
-    for alpha in (1.0, 1.5):
+    for alpha in (1.0, 1.5)[:1 if implementation == "fused" else 2]:
         for spoiled in (q, k, v):
             inputs = [x.clone() for x in (q, k, v)]
             inputs[[q is spoiled, k is spoiled, v is spoiled].index(True)][4] = bad
             inputs = [x.requires_grad_() for x in inputs]
             out = ramify.attention(*inputs, forest, implementation=implementation, alpha=alpha, **mode)
             if alpha == 1.0:
-                torch.testing.assert_close(out[others], clean[others], rtol=0, atol=1e-14)
+                torch.testing.assert_close(out[others], clean[others], rtol=0,
+                                           atol=tolerance(implementation, 1e-14, 0))
             assert out[3:6].isfinite().logical_not().any()
             out.sum().backward()
             for x in inputs:
@@ -175,33 +183,36 @@ def test_a_bad_leaf_stays_in_its_tree(bad, mode, implementation):
 
 @both
 def test_options_have_their_defaults(implementation):
-    case = random_case(7, MODES[0], positions=False)
+    case = random_case(7, MODES[0], positions=False, dtype=dtype_of(implementation))
     rows = int(case.forest.sibling_index.max()) + 1
-    positions = normal(rows, 2, 3, seed=9)
+    positions = normal(rows, 2, 3, seed=9, dtype=dtype_of(implementation))
+    atol = tolerance(implementation, 1e-15, 1e-6)
 
     def run(**options):
         return ramify.attention(case.q, case.k, case.v, case.forest, implementation=implementation, **options)
 
     assert torch.equal(run(), run(tie="block", causal="none", include_self=False, scale=3**-0.5, alpha=1.0))
     assert torch.equal(run(causal="block"), run(causal="block", include_self=True))
-    assert torch.equal(run(causal="prefix"), run(causal="prefix", include_self=True))
+    if implementation != "fused":
+        assert torch.equal(run(causal="prefix"), run(causal="prefix", include_self=True))
     assert torch.equal(run(positions=positions), run(positions=positions, position_index=case.forest.sibling_index))
     none = torch.full((case.forest.num_nodes,), -1)
-    torch.testing.assert_close(run(positions=positions, position_index=none), run(), rtol=0, atol=1e-15)
-    torch.testing.assert_close(run(positions=positions[:0], position_index=none), run(), rtol=0, atol=1e-15)
+    torch.testing.assert_close(run(positions=positions, position_index=none), run(), rtol=0, atol=atol)
+    torch.testing.assert_close(run(positions=positions[:0], position_index=none), run(), rtol=0, atol=atol)
 
 
 @both
 @every_mode
 def test_scale_of_any_sign(mode, implementation):
-    case = random_case(11, mode)
+    case = random_case(11, mode, dtype=dtype_of(implementation))
     for scale in (0.0, -0.7, 2.5):
         case.options["scale"] = scale
         found = ramify.attention_matrix(case.q, case.k, case.forest, implementation=implementation, **case.options)
-        torch.testing.assert_close(found, torch.from_numpy(dense.attention_matrix(case)[0]), rtol=0, atol=1e-9)
+        torch.testing.assert_close(found.double(), torch.from_numpy(dense.attention_matrix(case)[0]), rtol=0,
+                                   atol=tolerance(implementation, 1e-9))
 
 
-@both
+@pytest.mark.parametrize("implementation", ["reference", "composed"])
 @every_mode
 def test_forms_of_alpha(mode, implementation):
     case = random_case(13, mode)

@@ -114,11 +114,34 @@ OTHERS = {
 }
 
 
+@pytest.mark.parametrize("implementation", ["auto", "composed", "reference", "fused"])
 @pytest.mark.parametrize("name", ATTENTION)
-def test_bad_call_of_attention(name):
+def test_bad_call_of_attention(name, implementation):
     arguments, message = ATTENTION[name]
     with pytest.raises(ValueError, match=message):
-        attention(**arguments)
+        attention(**{"implementation": implementation, **arguments})
+
+
+# Calls that are good, but not for the fused kernels.
+NOT_FUSED = {
+    "float64": ({"q": Q.double(), "k": K.double(), "v": V.double()}, "take float32, bfloat16 and float16"),
+    "alpha": ({"alpha": 1.5}, "are for alpha 1"),
+    "alpha by level": ({"alpha": torch.full((3,), 1.5)}, "are for alpha 1"),
+    "prefix": ({"causal": "prefix"}, "have no causal=prefix"),
+    "prefix untied": ({"causal": "prefix", "tie": "none"}, "have no causal=prefix"),
+    "wide keys": ({"q": zeros(6, 4, 513), "k": zeros(6, 4, 513)}, "take dimensions up to 512"),
+    "wide values": ({"v": zeros(6, 4, 513)}, "take dimensions up to 512"),
+    "wide positions": ({"positions": zeros(3, 4, 1025)}, "take positions of up to 1024 dimensions"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FUSED)
+def test_what_the_fused_kernels_refuse(name):
+    arguments, message = NOT_FUSED[name]
+    with pytest.raises(ValueError, match=f"attention: implementation=fused: .*{message}; use implementation=auto"):
+        attention(implementation="fused", **arguments)
+    expected = attention(implementation="composed", **arguments)
+    assert torch.equal(attention(**arguments), expected)
 
 
 @pytest.mark.parametrize("name", OTHERS)

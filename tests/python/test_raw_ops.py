@@ -40,7 +40,7 @@ def test_a_plan_of_another_kind_or_forest(forest, q):
             torch.ops.ramify.attention(q, q, q, forest._arrays, plan, *OPTIONS, "composed")
 
 
-@pytest.mark.parametrize("implementation", ["composed", "reference"])
+@pytest.mark.parametrize("implementation", ["composed", "reference", "fused"])
 def test_a_forest_of_other_leaves(forest, q, implementation):
     other = Forest.from_nested([list(range(9))])
     with pytest.raises(ValueError):
@@ -51,7 +51,7 @@ def test_a_forest_of_other_leaves(forest, q, implementation):
 
 def test_gradients_of_another_shape(forest, q):
     nothing = torch.zeros(0)
-    for implementation in "composed", "reference":
+    for implementation in "composed", "reference", "fused":
         with pytest.raises(ValueError, match="expected those of the outputs"):
             torch.ops.ramify.attention_backward(nothing, nothing, q, q, q, forest._arrays, [], *OPTIONS, implementation)
 

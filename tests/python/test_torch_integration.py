@@ -208,7 +208,7 @@ def test_dispatch_log():
     lines = fresh_process.run(PROGRAM, RAMIFY_LOG="dispatch").stderr.splitlines()
     lines = [line for line in lines if line.startswith("ramify:")]
     assert len(lines) == 4
-    for line, passed, chosen in zip(lines, ["forward", "backward"] * 2, ["composed"] * 2 + ["reference"] * 2):
+    for line, passed, chosen in zip(lines, ["forward", "backward"] * 2, ["fused"] * 2 + ["reference"] * 2):
         assert f"attention {passed}, 6 leaves, 2 heads, Float on cpu" in line
         assert line.endswith(chosen)
     assert "ramify:" not in fresh_process.run(PROGRAM, RAMIFY_LOG="").stderr

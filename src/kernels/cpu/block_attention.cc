@@ -53,11 +53,17 @@ void attend(const Call& call, const Family& family, int64_t head, const float* c
 // The mean (or sum) of the children's rows becomes the parent's.
 void pool(const Family& family, const Source& source, int64_t head, int64_t heads, int64_t width, const float* below,
           float* above, float* copies, Ahead ahead = {}) {
+  for (int64_t j = 0; j < family.count; ++j) ahead.step<4>();
+  float* to = above + (family.node->slot * heads + head) * width;
+  const float scale = 1.0f / static_cast<float>(family.node->size);
+  if (family.all_leaves && !source.is_direct && source.dim % kLanes == 0) {
+    pool_stored(source.storage, source.at(family.leaf[0], head), source.row_bytes(), family.count, scale, source.dim,
+                to);
+    return;
+  }
   const float* rows[kNarrowFamily];
   family.gather(source, head, below, heads, width, copies, rows);
-  for (int64_t j = 0; j < family.count; ++j) ahead.step<4>();
-  pool_rows(rows, family.weights(), family.count, 1.0f / static_cast<float>(family.node->size), in_lanes(source.dim),
-            above + (family.node->slot * heads + head) * width);
+  pool_rows(rows, family.weights(), family.count, scale, in_lanes(source.dim), to);
 }
 
 // Bottom-up, one family.
@@ -247,7 +253,7 @@ void adjoint_of_positions(const Call& call, const Family& family, int64_t h, Scr
   combination.a = s.scores, combination.row_step = kNarrowFamily;
   combination.terms = positions, combination.num_terms = b;
   combination.row_scale = ones;
-  Ahead nothing;
+  NothingAhead nothing;
   combine_rows(combination, b, in_lanes(call.p.position_dim), rows, nothing);
 }
 

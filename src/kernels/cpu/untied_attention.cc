@@ -243,7 +243,6 @@ void untied_attend_impl(const Call& call, const LeafRun& run, HeadRange range, S
     for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
       gather_tile(q, tile, h, call.dim, s.staged[0], s, rows, s.columns);
       Seen seen;
-      see_nothing(seen);
       for (int64_t l = 0; l < tile.count; ++l) {
         seen.rows[l] = s.staged[4] + l * call.value_dim;
         std::fill_n(seen.rows[l], value_channels, 0.0f);
@@ -314,7 +313,7 @@ void add_to_keys(const Call& call, const KeyBlock& keys, int64_t first, int64_t 
     k_rows[j] = k_sums.at(node, g), v_rows[j] = v_sums.at(node, g);
     scales[j] = p.scale, ones[j] = 1;
   }
-  Ahead nothing;
+  NothingAhead nothing;
   Combination combination;
   combination.adds = true;
   combination.row_step = kLanes;
@@ -345,7 +344,7 @@ void add_to_positions(const Call& call, const LeafTile& tile, const WalkNode& fa
   HWY_ALIGN float ones[kKeyBlock];
   const auto gradient = [&](int64_t n) { return call.grad_node_positions + (n * p.heads + h) * width; };
   for (int64_t j = 0; j < keys.count; ++j) rows[j] = gradient(first + j), ones[j] = 1;
-  Ahead nothing;
+  NothingAhead nothing;
   Combination combination;
   combination.adds = true;
   combination.a = s_bar + keys.lane_begin, combination.row_step = kLanes;
@@ -384,7 +383,7 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
   float* gradients[kLanes];
   HWY_ALIGN float scales[kLanes];
   std::fill_n(scales, kLanes, p.scale);
-  Ahead nothing;
+  NothingAhead nothing;
   for (int64_t l = run.first_leaf; l < run.first_leaf + run.count; ++l) {
     const WalkNode& leaf = p.walk.nodes[p.walk.leaf_nodes[l]];
     for (int64_t g = range.key_begin; g < range.key_end; ++g) {

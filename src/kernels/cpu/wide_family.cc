@@ -39,6 +39,18 @@ struct WideFamily {
   void finish(const Target& tensor, int64_t j, int64_t head, const float* row) const {
     if (child(j).is_leaf()) tensor.finish(child(j).first_leaf, head, row);
   }
+  // A copy among its neighbours: rows of a tensor lie so that many of them would share few sets of the first-level
+  // cache.
+  const float* copy(const Source& source, int64_t j, int64_t head, int64_t heads, const float* inner, int64_t width,
+                    float* to) const {
+    const WalkNode& c = child(j);
+    if (c.is_leaf()) {
+      widen_rows(source.storage, source.at(c.first_leaf, head), 0, 1, source.dim, to, 0);
+    } else {
+      std::copy_n(inner + (c.slot * heads + head) * width, width, to);
+    }
+    return to;
+  }
   const float* position(int64_t j, int64_t head, float* copy, const Scratch& s) const {
     return position_row(call, call.p.node_position[node.first_child + j], head, copy, s);
   }
@@ -69,14 +81,14 @@ Queries gather_queries(const WideFamily& family, int64_t begin, int64_t count, i
   Queries queries;
   queries.begin = begin, queries.count = count;
   for (int64_t i = 0; i < count; ++i) {
-    queries.q[i] = family.read(q, begin + i, h, p.heads, call.crown.q, call.dim, s.staged[0] + i * call.dim);
+    queries.q[i] = family.copy(q, begin + i, h, p.heads, call.crown.q, call.dim, s.staged[0] + i * call.dim);
     if (call.position_dim > 0) {
       queries.position[i] =
           family.position(begin + i, h, s.staged_positions + (kNarrowFamily + i) * call.position_dim, s);
     }
     if (pass == Pass::forward) continue;
     queries.y[i] =
-        family.read(grad_out, begin + i, h, p.heads, call.crown.y, call.value_dim, s.staged[3] + i * call.value_dim);
+        family.copy(grad_out, begin + i, h, p.heads, call.crown.y, call.value_dim, s.staged[3] + i * call.value_dim);
   }
   for (int64_t t = 0; t < queries.num_tiles(); ++t) {
     const int64_t first = t * kLanes, lanes = queries.lanes(t);
@@ -106,9 +118,9 @@ void gather_keys(const WideFamily& family, int64_t begin, int64_t count, int64_t
   const int64_t g = h / call.group;
   keys.count = count;
   for (int64_t j = 0; j < count; ++j) {
-    keys.k[j] = family.read(k, begin + j, g, p.key_heads, call.crown.k, call.dim, s.staged[1] + j * call.dim);
+    keys.k[j] = family.copy(k, begin + j, g, p.key_heads, call.crown.k, call.dim, s.staged[1] + j * call.dim);
     keys.v[j] =
-        family.read(v, begin + j, g, p.key_heads, call.crown.v, call.value_dim, s.staged[2] + j * call.value_dim);
+        family.copy(v, begin + j, g, p.key_heads, call.crown.v, call.value_dim, s.staged[2] + j * call.value_dim);
     const WalkNode& child = family.child(begin + j);
     keys.log_size[j] = child.is_leaf() ? 0.0f : std::log(static_cast<float>(child.size));
     if (call.position_dim == 0) continue;
@@ -154,9 +166,8 @@ void wide_attend_impl(const Call& call, WideTile item, HeadRange range, Scratch&
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     const Queries queries = gather_queries(family, begin, count, h, Pass::forward, s);
     Seen seen[kTiles];
-    for (Seen& tile : seen) see_nothing(tile);
     for (int64_t i = 0; i < count; ++i) {
-      float* row = call.attended + family.member(begin + i, h) * call.value_dim;
+      float* row = s.staged[4] + i * call.value_dim;
       std::fill_n(row, call.value_dim, 0.0f);
       seen[i / kLanes].rows[i % kLanes] = row;
     }
@@ -176,9 +187,9 @@ void wide_attend_impl(const Call& call, WideTile item, HeadRange range, Scratch&
       for (int64_t l = 0; l < queries.lanes(t); ++l) {
         const int64_t member = family.member(begin + t * kLanes + l, h);
         call.log_sums[member] = log_sum[l];
-        float* row = seen[t].rows[l];
+        float* to = call.attended + member * call.value_dim;
         for (int64_t c = 0; c < in_lanes(p.value_dim); c += kLanes) {
-          hn::StoreU(hn::Mul(hn::LoadU(f, row + c), hn::Set(f, inverse[l])), f, row + c);
+          hn::StoreU(hn::Mul(hn::LoadU(f, seen[t].rows[l] + c), hn::Set(f, inverse[l])), f, to + c);
         }
       }
     }
@@ -381,7 +392,7 @@ void wide_backward_queries_impl(const Call& call, WideTile item, HeadRange range
   KeyBlock keys;
   HWY_ALIGN float shares[kWideStep], ones[kWideStep];
   float *rows[kWideStep], *position_rows[kWideStep];
-  Ahead nothing;
+  NothingAhead nothing;
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     const Queries queries = gather_queries(family, begin, count, h, Pass::backward, s);
     const float* base = family.is_root ? s.zeros : call.crown.gq + (slot * p.heads + h) * call.dim;
@@ -429,7 +440,7 @@ void wide_backward_keys_impl(const Call& call, WideTile item, HeadRange range, S
   KeyBlock keys;
   HWY_ALIGN float shares[kWideStep], scaled_shares[kWideStep], ones[kWideStep];
   float *k_rows[kWideStep], *v_rows[kWideStep], *position_rows[kWideStep];
-  Ahead nothing;
+  NothingAhead nothing;
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
     const float* k_base = family.is_root ? s.zeros : call.crown.gk + (slot * p.key_heads + g) * call.dim;
     const float* v_base = family.is_root ? s.zeros : call.crown.gv + (slot * p.key_heads + g) * call.value_dim;

@@ -64,7 +64,7 @@ HWY_INLINE V load_four(const float* from) {
   return hn::LoadDup128(F(), from);
 }
 
-template <int Keys>
+template <int Keys, class Ahead>
 HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t channels, V scale, float* to,
                          int64_t to_stride, Ahead& ahead) {
   const F f;
@@ -77,7 +77,7 @@ HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t 
     for (int g = 0; g < 4; ++g) sum[j][g] = hn::Zero(f);
   }
   for (int64_t c = 0; c < channels; c += 4, blocks += 4 * kLanes) {
-    ahead.step();
+    ahead.template step<1>();
     const V q0 = hn::Load(f, blocks), q1 = hn::Load(f, blocks + kLanes);
     const V q2 = hn::Load(f, blocks + 2 * kLanes), q3 = hn::Load(f, blocks + 3 * kLanes);
     RAMIFY_UNROLL
@@ -97,6 +97,7 @@ HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t 
 }
 
 // s[j][lane] = scale q[lane] · k[j]; `blocks` holds the queries, `to` is aligned.
+template <class Ahead>
 inline void dot_blocks(const float* blocks, const float* const* keys, int64_t num_keys, int64_t channels, float scale,
                        float* to, int64_t to_stride, Ahead& shared_ahead) {
   Ahead ahead = shared_ahead;  // a copy stays in registers
@@ -160,7 +161,7 @@ struct Combination {
   bool streams = false;         // past the cache: out is aligned and not read soon
 };
 
-template <int R, int C>
+template <int R, int C, class Ahead>
 HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Ahead& ahead) {
   const F f;
   V sum[R][C];
@@ -172,7 +173,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   const float* a = p.a + r * p.row_step;
   const int64_t row_step = p.row_step, term_step = p.term_step;
   for (int64_t s = 0; s < p.num_terms; ++s) {
-    ahead.step<2>();
+    ahead.template step<2>();
     const float* term = p.terms[s] + c;
     V x[C];
     RAMIFY_UNROLL
@@ -208,7 +209,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   }
 }
 
-template <int R>
+template <int R, class Ahead>
 HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels, float* const* out, Ahead& ahead) {
   int64_t c = 0;
   for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
@@ -216,6 +217,7 @@ HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channe
   for (; c < channels; c += kLanes) combine_tile<R, 1>(p, r, c, out, ahead);
 }
 
+template <class Ahead>
 inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, float* const* out, Ahead& shared_ahead) {
   Ahead ahead = shared_ahead;
   int64_t r = 0;

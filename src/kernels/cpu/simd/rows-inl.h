@@ -114,7 +114,7 @@ class Ahead {
  public:
   Ahead() = default;
   Ahead(const char* begin, const char* end) : at_(begin), end_(end) {}
-  template <int Lines = 1>
+  template <int Lines>
   HWY_INLINE void step() {
     for (int l = 0; l < Lines; ++l) __builtin_prefetch(at_ + 64 * l, 0, 2);
     at_ = at_ + 64 * Lines < end_ ? at_ + 64 * Lines : at_;  // the last lines again and again cost nothing
@@ -123,6 +123,12 @@ class Ahead {
  private:
   static inline const char kNothing = 0;
   const char *at_ = &kNothing, *end_ = &kNothing;
+};
+
+// Where there is nothing to bring.
+struct NothingAhead {
+  template <int Lines>
+  HWY_INLINE void step() {}
 };
 
 // A tensor's rows as kernels see them: where a row lies, or a copy of it.
@@ -186,6 +192,32 @@ inline void pool_rows(const float* const* rows, const float* weights, int64_t co
       sum = hn::MulAdd(hn::LoadU(f, rows[r] + c), hn::Set(f, weights ? weights[r] : 1.0f), sum);
     }
     hn::StoreU(hn::Mul(sum, hn::Set(f, scale)), f, to + c);
+  }
+}
+
+// The mean of neighbouring rows in their storage; dim is a multiple of kLanes.
+template <class Lanes>
+inline void pool_stored_of(const char* from, int64_t stride, int64_t count, float scale, int64_t dim, float* to) {
+  using Number = typename Lanes::Number;
+  const F f;
+  for (int64_t c = 0; c < dim; c += kLanes) {
+    V sum = hn::Zero(f);
+    const char* row = from + c * static_cast<int64_t>(sizeof(Number));
+    for (int64_t r = 0; r < count; ++r, row += stride) {
+      sum = hn::Add(sum, Lanes::load(reinterpret_cast<const Number*>(row)));
+    }
+    hn::StoreU(hn::Mul(sum, hn::Set(f, scale)), f, to + c);
+  }
+}
+inline void pool_stored(Storage storage, const char* from, int64_t stride, int64_t count, float scale, int64_t dim,
+                        float* to) {
+  switch (storage) {
+    case Storage::float32:
+      return pool_stored_of<Float32Lanes>(from, stride, count, scale, dim, to);
+    case Storage::bfloat16:
+      return pool_stored_of<BFloat16Lanes>(from, stride, count, scale, dim, to);
+    case Storage::float16:
+      return pool_stored_of<Float16Lanes>(from, stride, count, scale, dim, to);
   }
 }
 

@@ -47,7 +47,7 @@ inline void interleave_tile(const float* const* rows, int64_t count, int64_t cha
 // Scores of a block into to[j][lane], -inf where a lane does not see a key.
 inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, float* to) {
   const F f;
-  Ahead nothing;
+  NothingAhead nothing;
   dot_blocks(tile.q_blocks, keys.k, keys.count, in_lanes(call.p.dim), call.p.scale, to, kLanes, nothing);
   HWY_ALIGN float position_scores[kKeyBlock * kLanes];
   if (call.position_dim > 0) {
@@ -76,11 +76,10 @@ inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock&
 struct Seen {
   V most, sum;
   float* rows[kLanes];  // [padded value dim] each, zero at first
+
+  // Written out: an implicit one would be compiled for no instruction set in particular.
+  Seen() : most(hn::Set(F(), kMinusInfinity)), sum(hn::Zero(F())) {}
 };
-HWY_INLINE void see_nothing(Seen& seen) {
-  seen.most = hn::Set(F(), kMinusInfinity);
-  seen.sum = hn::Zero(F());
-}
 
 // Adds a block of keys.
 inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, Seen& seen, float* scores) {
@@ -115,7 +114,7 @@ inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& k
   combination.terms = keys.v, combination.num_terms = keys.count;
   combination.row_scale = ones;
   combination.adds = true;
-  Ahead nothing;
+  NothingAhead nothing;
   combine_rows(combination, rows, channels, seen.rows + first, nothing);
 }
 
@@ -139,7 +138,7 @@ inline void weigh_block(const Call& call, const QueryTile& tile, const float* y_
   for (int64_t j = 0; j < keys.count; ++j) {
     hn::Store(exp_lanes(hn::Sub(hn::Load(f, weights + j * kLanes), shift)), f, weights + j * kLanes);
   }
-  Ahead nothing;
+  NothingAhead nothing;
   dot_blocks(y_blocks, keys.v, keys.count, in_lanes(call.p.value_dim), 1.0f, products, kLanes, nothing);
 }
 
