@@ -18,8 +18,6 @@ constexpr int64_t kSerialWork = int64_t{1} << 19;
 constexpr int64_t kSmallCall = int64_t{1} << 25;
 // Outputs that are larger than this would not stay in the caches.
 constexpr int64_t kStreamedBytes = int64_t{6} << 20;
-// From here on values are read last on the way up, so that the way down finds much of them in the cache.
-constexpr int64_t kLargeValues = int64_t{24} << 20;
 
 // Multiply-adds of one head of a family, and as much again as its rows cost.
 int64_t family_work(const Call& call, const WalkNode& node) {
@@ -323,14 +321,11 @@ void forward(const AttentionParams& params, const ForwardResult& result, float* 
   call.out = result.out, call.root_energy = result.root_energy;
   call.streams = num_leaves(params) * params.heads * params.value_dim * 4 > kStreamedBytes &&
                  can_stream(call.out, params, params.value_dim);
-  call.values_apart = num_leaves(params) * params.key_heads * params.value_dim * 4 > kLargeValues;
   share_call(call, threads, [&](HeadRange heads, const Threads& helpers) {
     const Walker walker(call, heads, helpers);
     walker.bare_leaves(bare_leaf);
     if (params.tie == Tie::none) return untied_forward(walker);
     walker.groves(grove_up, Walker::Which::all, Walker::Order::forth);
-    // v last, so that much of it is still in the cache when the way down begins
-    if (call.values_apart) walker.groves(grove_values, Walker::Which::parts, Walker::Order::forth);
     walker.crown(kUp, kDown);
     walker.groves(grove_down, Walker::Which::parts, Walker::Order::back);
   });

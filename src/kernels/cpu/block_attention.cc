@@ -80,9 +80,7 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
     if (!family.is_root()) {
       pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
                 above.k + (slot * p.key_heads + g) * call.dim);
-      if (!call.values_apart) {
-        pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2], family.look_ahead(v, g));
-      }
+      pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2], family.look_ahead(v, g));
     }
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       Ahead q_ahead = family.look_ahead(q, h);
@@ -365,12 +363,11 @@ void report_energy(const Call& call, int64_t n, HeadRange range, const NodeRows&
 void grove_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s);
 void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s);
 
-// Means of v for all inner nodes of a grove, or for those below its roots.
-void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels, int64_t top, HeadRange heads,
-                 Scratch& s) {
+// Means of v for the inner nodes of a grove below its roots.
+void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels, HeadRange heads, Scratch& s) {
   const AttentionParams& p = call.p;
   const Source v(p.v, p.storage, p.value_dim);
-  for (int64_t l = levels.count - 1; l >= top; --l) {
+  for (int64_t l = levels.count - 1; l > 0; --l) {
     for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       if (family.is_root()) return;
@@ -380,10 +377,6 @@ void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels
                       }
                     });
   }
-}
-
-void grove_values_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
-  pool_values(call, grove, GroveLevels(call, grove), 0, heads, s);
 }
 
 void grove_up_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
@@ -403,7 +396,7 @@ void grove_up_impl(const Call& call, const Grove& grove, HeadRange heads, Scratc
 void grove_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
   const GroveLevels levels(call, grove);
   // means below the roots are pooled again: cheaper than keeping them
-  if (!grove.is_whole || call.values_apart) pool_values(call, grove, levels, 1, heads, s);
+  if (!grove.is_whole) pool_values(call, grove, levels, heads, s);
   for (int64_t l = 0; l < levels.count; ++l) {
     for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
@@ -454,10 +447,6 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
 void crown_up_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
   const Family family(call, node, heads);
   family_up(call, family, heads, call.crown, call.crown, s);
-  const Source v(call.p.v, call.p.storage, call.p.value_dim);
-  for (int64_t g = heads.key_begin; g < heads.key_end && !family.is_root() && call.values_apart; ++g) {
-    pool(family, v, g, call.p.key_heads, call.value_dim, call.crown.v, call.crown.v, s.staged[2]);
-  }
   report_energy(call, node, heads, call.crown);
 }
 void crown_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
@@ -532,7 +521,6 @@ HWY_AFTER_NAMESPACE();
 namespace ramify::cpu {
 
 RAMIFY_CPU_STEP(grove_up, const Grove&, grove)
-RAMIFY_CPU_STEP(grove_values, const Grove&, grove)
 RAMIFY_CPU_STEP(grove_down, const Grove&, grove)
 RAMIFY_CPU_STEP(crown_up, int64_t, node)
 RAMIFY_CPU_STEP(crown_down, int64_t, node)

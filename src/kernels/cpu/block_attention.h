@@ -8,8 +8,6 @@ namespace ramify::cpu {
 
 // From the leaves of a grove to its roots; a grove of whole trees is finished, out and energy included.
 void grove_up(const Call& call, const Grove& grove, HeadRange heads, Scratch& scratch);
-// Means of v of the roots and of what is below them.
-void grove_values(const Call& call, const Grove& grove, HeadRange heads, Scratch& scratch);
 void grove_down(const Call& call, const Grove& grove, HeadRange heads, Scratch& scratch);
 // One narrow family of the crown.
 void crown_up(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);

@@ -105,7 +105,6 @@ struct Call {
 
   Scratch* scratch = nullptr;  // one a thread
   bool streams = false;        // outputs are large: write them past the cache
-  bool values_apart = false;   // v is pooled after q and k instead of with them
 
   float* family_weights(const WalkNode& node, int64_t head) const {
     return weights + (node.weights * p.heads + head * node.num_children * node.num_children);

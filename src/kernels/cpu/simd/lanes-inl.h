@@ -8,6 +8,7 @@
 #endif
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "hwy/highway.h"
@@ -79,14 +80,26 @@ HWY_INLINE M first_lanes(int64_t count) {
   return hn::FirstN(F(), static_cast<size_t>(count < kLanes ? count : kLanes));
 }
 
+// Only these lanes are touched in memory: another thread may be at work on what follows. Highway's masked loads and
+// stores promise that for x86 from AVX2 on; elsewhere they take whole aligned vectors.
+inline constexpr bool kHasMaskedMemory = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
+
 HWY_INLINE V load_first(const float* from, int64_t count) {
-  return count >= kLanes ? hn::LoadU(F(), from) : hn::MaskedLoad(first_lanes(count), F(), from);
+  if (count >= kLanes) return hn::LoadU(F(), from);
+  if constexpr (kHasMaskedMemory) return hn::MaskedLoad(first_lanes(count), F(), from);
+  HWY_ALIGN float lanes[kLanes] = {};
+  std::memcpy(lanes, from, count * sizeof(float));
+  return hn::Load(F(), lanes);
 }
 HWY_INLINE void store_first(V v, float* to, int64_t count) {
   if (count >= kLanes) {
     hn::StoreU(v, F(), to);
-  } else {
+  } else if constexpr (kHasMaskedMemory) {
     hn::BlendedStore(v, first_lanes(count), F(), to);
+  } else {
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(v, F(), lanes);
+    std::memcpy(to, lanes, count * sizeof(float));
   }
 }
 
