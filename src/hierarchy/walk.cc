@@ -91,14 +91,14 @@ void add_runs(Walk& walk, int64_t begin, int64_t end, const IsWanted& is_wanted)
 }
 
 // The most children that all ancestors of one leaf have together.
-int64_t longest_path(const std::vector<WalkNode>& nodes) {
+int64_t most_path_keys(const std::vector<WalkNode>& nodes) {
   std::vector<int64_t> keys(nodes.size());  // parents come before their children
-  int64_t longest = 0;
+  int64_t most = 0;
   for (size_t n = 0; n < nodes.size(); ++n) {
     keys[n] = nodes[n].num_children + (nodes[n].parent >= 0 ? keys[nodes[n].parent] : 0);
-    longest = std::max(longest, keys[n]);
+    most = std::max(most, keys[n]);
   }
-  return longest;
+  return most;
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ Walk make_walk(const Forest& forest) {
     add_runs(walk, node.first_child, node.first_child + node.num_children,
              [](const WalkNode& child) { return child.is_leaf(); });
   }
-  walk.totals.path_keys = longest_path(walk.nodes);
+  walk.totals.path_keys = most_path_keys(walk.nodes);
   walk.leaf_nodes.assign(forest.leaf_nodes().begin(), forest.leaf_nodes().end());
   return walk;
 }

@@ -2,7 +2,7 @@
 //
 // Subtrees of at most kGroveLeaves leaves are *groves*: one thread takes a run of neighbouring ones from the leaves to
 // their roots and, on the way back, down again, so that what lies between stays in its cache. What is above them is the
-// *crown*: few nodes, walked level by level.
+// *crown*, walked level by level: few nodes, unless trees are very uneven.
 //
 //              o              crown      more than kGroveLeaves leaves below
 //            /   \ .

@@ -15,6 +15,7 @@ namespace ramify {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 Outputs kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
@@ -27,12 +28,12 @@ Outputs kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at
   return {result.output.out, result.output.energy, result.saved};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_kernel(
-    const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
-    const at::Tensor& v, at::TensorList forest, at::TensorList plan, const OptionalTensor& positions,
-    const OptionalTensor& position_index, const OptionalTensor& alpha, std::optional<double> scale,
-    std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation,
-    const OptionalTensor& saved) {
+Gradients backward_kernel(const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q,
+                          const at::Tensor& k, const at::Tensor& v, at::TensorList forest, at::TensorList plan,
+                          const OptionalTensor& positions, const OptionalTensor& position_index,
+                          const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
+                          std::string_view tie, std::string_view causal, std::string_view implementation,
+                          const OptionalTensor& saved) {
   const Implementation requested = implementation_from(implementation);
   Problem problem = check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
   const std::vector<int64_t> out_shape = {q.size(0), q.size(1), v.size(2)};
@@ -51,7 +52,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_
           finished(gradients.positions, positions), finished(gradients.alpha, alpha)};
 }
 
-// Shapes and dtypes without work. The forest's values are not looked at.
+// Shapes and dtypes without work. The forest's values are not looked at; the size of what is saved is known only to the
+// fake kernel in Python (_library.py), which tracing uses.
 Outputs meta_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
                     at::TensorList, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
                     std::optional<double>, std::optional<bool>, std::string_view, std::string_view, std::string_view,
@@ -64,11 +66,11 @@ Outputs meta_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
           at::empty({0}, q.options().dtype(at::kFloat))};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_meta_kernel(
-    const at::Tensor&, const at::Tensor&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList,
-    at::TensorList, const OptionalTensor& positions, const OptionalTensor&, const OptionalTensor& alpha,
-    std::optional<double>, std::optional<bool>, std::string_view, std::string_view, std::string_view,
-    const OptionalTensor&) {
+Gradients backward_meta_kernel(const at::Tensor&, const at::Tensor&, const at::Tensor& q, const at::Tensor& k,
+                               const at::Tensor& v, at::TensorList, at::TensorList, const OptionalTensor& positions,
+                               const OptionalTensor&, const OptionalTensor& alpha, std::optional<double>,
+                               std::optional<bool>, std::string_view, std::string_view, std::string_view,
+                               const OptionalTensor&) {
   const auto like = [&](const OptionalTensor& input) {
     return input ? at::empty_symint(input->sym_sizes(), input->options()) : at::empty({0}, q.options());
   };
@@ -205,12 +207,12 @@ Outputs call_attention(const at::Tensor& q, const at::Tensor& k, const at::Tenso
                  implementation, save);
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> call_attention_backward(
-    const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q, const at::Tensor& k,
-    const at::Tensor& v, at::TensorList forest, at::TensorList plan, const OptionalTensor& positions,
-    const OptionalTensor& position_index, const OptionalTensor& alpha, std::optional<double> scale,
-    std::optional<bool> include_self, std::string_view tie, std::string_view causal, std::string_view implementation,
-    const OptionalTensor& saved) {
+Gradients call_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q,
+                                  const at::Tensor& k, const at::Tensor& v, at::TensorList forest, at::TensorList plan,
+                                  const OptionalTensor& positions, const OptionalTensor& position_index,
+                                  const OptionalTensor& alpha, std::optional<double> scale,
+                                  std::optional<bool> include_self, std::string_view tie, std::string_view causal,
+                                  std::string_view implementation, const OptionalTensor& saved) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("ramify::attention_backward", "").typed<AttentionBackwardOp>();
   return op.call(grad_out, grad_energy, q, k, v, forest, plan, positions, position_index, alpha, scale, include_self,

@@ -6,7 +6,7 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "kernels/cpu/attention.h"
@@ -109,10 +109,12 @@ std::string why_not(const Problem& p) {
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
     return "the fused kernels take float32, bfloat16 and float16";
   }
-  if (p.q.size(2) > cpu::kMaxDim || p.v.size(2) > cpu::kMaxDim) return "the fused kernels take dimensions up to 512";
+  if (p.q.size(2) > cpu::kMaxDim || p.v.size(2) > cpu::kMaxDim) {
+    return "the fused kernels take dimensions up to " + std::to_string(cpu::kMaxDim);
+  }
   if (p.alpha.defined()) return "the fused kernels are for alpha 1";
   if (p.positions.defined() && p.positions.size(2) > cpu::kMaxPositionDim) {
-    return "the fused kernels take positions of up to 1024 dimensions";
+    return "the fused kernels take positions of up to " + std::to_string(cpu::kMaxPositionDim) + " dimensions";
   }
   if (p.causal == Causal::prefix) return "the fused kernels have no causal=prefix";
   return "";

@@ -43,14 +43,6 @@ std::span<const Record> view_records(const int64_t*& words, int64_t count) {
   return {records, static_cast<size_t>(count)};
 }
 
-template <class Record>
-std::vector<Record> read_records(const int64_t*& words, int64_t count) {
-  std::vector<Record> records(count);
-  if (count > 0) std::memcpy(static_cast<void*>(records.data()), words, count * sizeof(Record));
-  words += count * words_of<Record>();
-  return records;
-}
-
 at::Tensor at_data(const Forest& forest, std::span<const int64_t> data) {
   const c10::InferenceMode ordinary(false);  // usable for training wherever it was made
   // Tensors of a Forest are read only by agreement; the Forest lives as long as any of them.
@@ -135,7 +127,7 @@ void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t
   }
   const auto walk = integers(tensors[4], "attention: the fifth tensor of the plan");
   WalkHeader header;
-  if (walk.size() >= sizeof(header) / sizeof(walk[0])) {
+  if (static_cast<int64_t>(walk.size()) >= words_of<WalkHeader>()) {
     std::memcpy(static_cast<void*>(&header), walk.data(), sizeof(header));
   }
   const auto walk_words = static_cast<int64_t>(walk.size());
@@ -167,8 +159,9 @@ PlanView::PlanView(const std::vector<at::Tensor>& tensors)
   const int64_t* words = tensors[0].const_data_ptr<int64_t>();
   const int64_t num_levels = words[kNumLevels], num_batches = words[kNumBatches];
   words += kHeaderWords;
-  levels = read_records<PlanLevel>(words, num_levels);
-  batches = read_records<FamilyBatch>(words, num_batches);
+  const auto copy = [](const auto& records) { return std::vector(records.begin(), records.end()); };
+  levels = copy(view_records<PlanLevel>(words, num_levels));
+  batches = copy(view_records<FamilyBatch>(words, num_batches));
 }
 
 std::span<const int64_t> integers(const at::Tensor& tensor, const char* name) {

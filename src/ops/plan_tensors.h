@@ -16,7 +16,7 @@ at::Tensor own_as_tensor(std::vector<int64_t> values);
 
 // Six tensors: [0] what the plan is for, levels and batches, on the CPU, since the host walks them; [1] families, [2]
 // leaves and [3] nodes as one row an entry, on the device, since only kernels look at them; [4] the walk of the CPU
-// kernels, empty for other devices; [5] no numbers, but a shape: [0, inner, crown slots, weights, wide members] of the
+// kernels, without nodes for other devices; [5] no numbers, but a shape: [0, inner, crown slots, weights, wide members] of the
 // walk, since tracing knows shapes only and must tell how much forward saves.
 std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::Device device);
 

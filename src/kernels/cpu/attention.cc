@@ -2,8 +2,9 @@
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
+#include "hwy/cache_control.h"
 #include "kernels/cpu/block_attention.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/untied_attention.h"
@@ -44,20 +45,28 @@ constexpr CrownStep kBackwardUp = {crown_backward_up, wide_backward_fold, nullpt
 constexpr CrownStep kBackwardDown = {crown_backward_down, wide_backward_gates, wide_backward_queries,
                                      wide_backward_keys, nullptr};
 
+// A thread that shares its work with no other.
+Threads alone(int64_t thread) {
+  return {1, [thread](int64_t count, const Task& task) { task(0, count, thread); }};
+}
+
 // Takes some heads through the forest, alone or with others.
 class Walker {
  public:
   Walker(const Call& call, HeadRange heads, const Threads& threads) : call_(call), heads_(heads), threads_(threads) {}
 
-  enum class Order { forth, back };  // back: the groves that were seen last come first, they are still near
-  enum class Which { all, parts };   // parts: not those of whole trees
-
-  void groves(GroveStep step, Which which, Order order) const {
+  void groves(GroveStep step) const {
     const auto groves = call_.p.walk.groves;
     share(static_cast<int64_t>(groves.size()), [&](int64_t begin, int64_t end, int64_t thread) {
-      for (int64_t i = begin; i < end; ++i) {
-        const Grove& grove = groves[order == Order::forth ? i : end - 1 - (i - begin)];
-        if (which == Which::all || !grove.is_whole) step(call_, grove, heads_, call_.scratch[thread]);
+      for (int64_t i = begin; i < end; ++i) step(call_, groves[i], heads_, call_.scratch[thread]);
+    });
+  }
+  // Those below a crown, back from the last: what was seen last is still near.
+  void groves_back(GroveStep step) const {
+    const auto groves = call_.p.walk.groves;
+    share(static_cast<int64_t>(groves.size()), [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t i = end - 1; i >= begin; --i) {
+        if (!groves[i].is_whole) step(call_, groves[i], heads_, call_.scratch[thread]);
       }
     });
   }
@@ -103,8 +112,8 @@ class Walker {
       return;
     }
     share(num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
-      const Threads alone = {1, [&](int64_t count, const Task& task) { task(0, count, thread); }};
-      const Walker walker(call_, {heads_.key_begin + begin, heads_.key_begin + end}, alone);
+      const Threads self = alone(thread);
+      const Walker walker(call_, {heads_.key_begin + begin, heads_.key_begin + end}, self);
       for (size_t i = nodes.size(); i-- > 0;) walker.family(nodes[i], up);
       for (size_t i = 0; i < nodes.size(); ++i) walker.family(nodes[i], down);
     });
@@ -119,7 +128,6 @@ class Walker {
   // Trees of one leaf.
   void bare_leaves(NodeStep step) const {
     const WalkView& walk = call_.p.walk;
-    if (walk.totals.num_roots == 0) return;
     share(walk.totals.num_roots, [&](int64_t begin, int64_t end, int64_t thread) {
       for (int64_t n = begin; n < end; ++n) {
         if (walk.nodes[n].is_leaf()) step(call_, n, heads_, call_.scratch[thread]);
@@ -188,7 +196,11 @@ class Walker {
   }
 
   void share(int64_t count, const Task& task) const {
-    if (count > 0) threads_.run(count, task);
+    if (count == 0) return;
+    threads_.run(count, [&](int64_t begin, int64_t end, int64_t thread) {
+      task(begin, end, thread);
+      if (call_.streams) hwy::FlushStream();  // other threads may read it in the next step
+    });
   }
 
   const Call& call_;
@@ -199,6 +211,7 @@ class Walker {
 // Sums the gradients of nodes, and of leaves towards themselves, by their row of the table: each row by one thread, its
 // nodes in their order, so that the sum does not depend on threads.
 void sum_positions(const Call& call, int64_t num_positions, float* grad_positions, const Threads& threads) {
+  if (num_positions == 0) return;
   const AttentionParams& p = call.p;
   const int64_t width = p.heads * call.position_dim;
   std::vector<int64_t> begin(num_positions + 1);
@@ -223,7 +236,6 @@ void sum_positions(const Call& call, int64_t num_positions, float* grad_position
   for_each_entry([&](int64_t position, const float* row) {
     if (position >= 0) rows[next[position]++] = row;
   });
-  if (num_positions == 0) return;
   threads.run(num_positions, [&](int64_t first, int64_t last, int64_t) {
     for (int64_t r = first; r < last; ++r) {
       float* to = grad_positions + r * p.heads * p.position_dim;
@@ -250,8 +262,7 @@ void share_call(const Call& call, const Threads& threads, const Walk& walk) {
     return;
   }
   threads.run(call.p.key_heads, [&](int64_t begin, int64_t end, int64_t thread) {
-    const Threads alone = {1, [&](int64_t count, const Task& task) { task(0, count, thread); }};
-    walk(HeadRange{begin, end}, alone);
+    walk(HeadRange{begin, end}, alone(thread));
   });
 }
 
@@ -267,7 +278,7 @@ int64_t num_leaves(const AttentionParams& p) {
 }
 
 void untied_forward(const Walker& walker) {
-  walker.groves(untied_pool_grove, Walker::Which::all, Walker::Order::forth);
+  walker.groves(untied_pool_grove);
   walker.crown_nodes(untied_pool, Walker::Direction::up);
   walker.runs(untied_attend);
   walker.roots(untied_energy);
@@ -277,7 +288,7 @@ void untied_backward(const Walker& walker) {
   walker.runs(untied_backward_queries);
   walker.crown_families(untied_backward_keys);
   walker.crown_nodes(untied_share, Walker::Direction::down);
-  walker.groves(untied_share_grove, Walker::Which::all, Walker::Order::forth);
+  walker.groves(untied_share_grove);
 }
 
 // What untied gradients are added to. Those of leaves are cleared where they are computed.
@@ -325,9 +336,9 @@ void forward(const AttentionParams& params, const ForwardResult& result, float* 
     const Walker walker(call, heads, helpers);
     walker.bare_leaves(bare_leaf);
     if (params.tie == Tie::none) return untied_forward(walker);
-    walker.groves(grove_up, Walker::Which::all, Walker::Order::forth);
+    walker.groves(grove_up);
     walker.crown(kUp, kDown);
-    walker.groves(grove_down, Walker::Which::parts, Walker::Order::back);
+    walker.groves_back(grove_down);
   });
 }
 
@@ -348,9 +359,9 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
     const Walker walker(call, heads, helpers);
     walker.bare_leaves(bare_leaf_backward);
     if (params.tie == Tie::none) return untied_backward(walker);
-    walker.groves(grove_backward_up, Walker::Which::all, Walker::Order::forth);
+    walker.groves(grove_backward_up);
     walker.crown(kBackwardUp, kBackwardDown);
-    walker.groves(grove_backward_down, Walker::Which::parts, Walker::Order::back);
+    walker.groves_back(grove_backward_down);
   });
   if (params.position_dim > 0) sum_positions(call, input.num_positions, result.grad_positions, threads);
 }

@@ -21,12 +21,12 @@ struct Rows {
   int64_t head_stride = 0;
 };
 
-// Runs task(begin, end, thread) over parts of [0, count), at most `threads` at once, each with its own thread number,
-// and returns when all are done.
+// The caller's threads. run(n, task) calls task(begin, end, thread) for parts of [0, n), at most `count` at once, each
+// with a thread number below `count` of its own, and returns when all are done.
 using Task = std::function<void(int64_t begin, int64_t end, int64_t thread)>;
 struct Threads {
   int64_t count = 1;
-  std::function<void(int64_t count, const Task& task)> run;
+  std::function<void(int64_t n, const Task& task)> run;
 };
 
 struct AttentionParams {

@@ -50,7 +50,7 @@ void attend(const Call& call, const Family& family, int64_t head, const float* c
   above.e[family.node->slot * call.p.heads + head] = sum_of_lanes(energy) / static_cast<float>(family.node->size);
 }
 
-// The mean (or sum) of the children's rows becomes the parent's.
+// The mean of the children's rows becomes the parent's.
 void pool(const Family& family, const Source& source, int64_t head, int64_t heads, int64_t width, const float* below,
           float* above, float* copies, Ahead ahead = {}) {
   for (int64_t j = 0; j < family.count; ++j) ahead.step<4>();
@@ -130,7 +130,7 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
   }
 }
 
-// grad_out(C) · v(B) of one head, the adjoint of π of the parent, and the sum of grad_out below it.
+// grad_out(C) · v(B), the adjoint of π of the parent, and the sum of grad_out below it.
 void family_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above,
                         const NodeRows& below, Scratch& s) {
   const F f;
@@ -251,8 +251,7 @@ void adjoint_of_positions(const Call& call, const Family& family, int64_t h, Scr
   combination.a = s.scores, combination.row_step = kNarrowFamily;
   combination.terms = positions, combination.num_terms = b;
   combination.row_scale = ones;
-  NothingAhead nothing;
-  combine_rows(combination, b, in_lanes(call.p.position_dim), rows, nothing);
+  combine_rows(combination, b, in_lanes(call.p.position_dim), rows);
 }
 
 // Top-down: gradients of the children's means, each leaf's part. Of leaves they are the results.
@@ -332,7 +331,7 @@ struct GroveLevels {
   }
 };
 
-// step(family, above, below) for every family whose parent is on level l.
+// step(family, above, below) for every family whose parent is on a level.
 template <class Step>
 void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Range& level, bool is_top,
                      HeadRange heads, Scratch& s, const Step& step) {
@@ -340,14 +339,10 @@ void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Ra
   const NodeRows& above = is_top && !grove.is_whole ? call.crown : s.local;
   for (int64_t n = level.begin; n < level.end; ++n) {
     if (nodes[n].is_leaf()) continue;
-    int64_t next = n + 1;
-    if (next >= level.end || nodes[next].is_leaf()) next = -1;
     // the last family of a grove is followed by the first of the next one
-    if (next < 0 && is_top && n + 1 < static_cast<int64_t>(nodes.size()) && !nodes[n + 1].is_leaf() &&
-        !nodes[n + 1].is_crown()) {
-      next = n + 1;
-    }
-    step(Family(call, n, heads, next < 0 ? nullptr : &nodes[next]), above, s.local);
+    const int64_t end = is_top ? static_cast<int64_t>(nodes.size()) : level.end;
+    const bool has_next = n + 1 < end && !nodes[n + 1].is_leaf() && !nodes[n + 1].is_crown();
+    step(Family(call, n, heads, has_next ? &nodes[n + 1] : nullptr), above, s.local);
   }
 }
 
@@ -368,9 +363,8 @@ void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels
   const AttentionParams& p = call.p;
   const Source v(p.v, p.storage, p.value_dim);
   for (int64_t l = levels.count - 1; l > 0; --l) {
-    for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
+    for_each_family(call, grove, levels.ranges[l], false, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
-                      if (family.is_root()) return;
                       for (int64_t g = heads.key_begin; g < heads.key_end; ++g) {
                         pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2],
                              family.look_ahead(v, g));
@@ -495,11 +489,12 @@ void bare_leaf_backward_impl(const Call& call, int64_t n, HeadRange range, Scrat
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       float* gq = grad_q.row(leaf, h, s.staged[4]);
       const float e_bar = p.include_self ? call.grad_root_energy[n * p.heads + h] : 0.0f;
-      const float *key = k.read(leaf, g, s.staged[1]), *query = q.read(leaf, h, s.staged[0]);
+      const float* key = p.include_self ? k.read(leaf, g, s.staged[1]) : s.zeros;
+      const float* query = p.include_self ? q.read(leaf, h, s.staged[0]) : s.zeros;
       const float* y = p.include_self ? grad_out.read(leaf, h, s.staged[3]) : s.zeros;
       for (int64_t c = 0; c < channels; ++c) {
-        gq[c] = p.include_self ? p.scale * e_bar * key[c] : 0.0f;
-        if (p.include_self) gk[c] += p.scale * e_bar * query[c];
+        gq[c] = p.scale * e_bar * key[c];
+        gk[c] += p.scale * e_bar * query[c];
       }
       for (int64_t c = 0; c < value_channels; ++c) gv[c] += y[c];
       grad_q.finish(leaf, h, gq);
@@ -520,16 +515,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ramify::cpu {
 
-RAMIFY_CPU_STEP(grove_up, const Grove&, grove)
-RAMIFY_CPU_STEP(grove_down, const Grove&, grove)
-RAMIFY_CPU_STEP(crown_up, int64_t, node)
-RAMIFY_CPU_STEP(crown_down, int64_t, node)
-RAMIFY_CPU_STEP(bare_leaf, int64_t, node)
-RAMIFY_CPU_STEP(bare_leaf_backward, int64_t, node)
-RAMIFY_CPU_STEP(grove_backward_up, const Grove&, grove)
-RAMIFY_CPU_STEP(grove_backward_down, const Grove&, grove)
-RAMIFY_CPU_STEP(crown_backward_up, int64_t, node)
-RAMIFY_CPU_STEP(crown_backward_down, int64_t, node)
+RAMIFY_CPU_STEP(grove_up, const Grove&)
+RAMIFY_CPU_STEP(grove_down, const Grove&)
+RAMIFY_CPU_STEP(crown_up, int64_t)
+RAMIFY_CPU_STEP(crown_down, int64_t)
+RAMIFY_CPU_STEP(bare_leaf, int64_t)
+RAMIFY_CPU_STEP(bare_leaf_backward, int64_t)
+RAMIFY_CPU_STEP(grove_backward_up, const Grove&)
+RAMIFY_CPU_STEP(grove_backward_down, const Grove&)
+RAMIFY_CPU_STEP(crown_backward_up, int64_t)
+RAMIFY_CPU_STEP(crown_backward_down, int64_t)
 
 }  // namespace ramify::cpu
 #endif

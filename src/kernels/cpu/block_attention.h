@@ -1,5 +1,5 @@
 // The steps of attention with tied queries, each for some heads.
-// Which step runs when, and on which thread, is forward.cc's and backward.cc's matter.
+// Which step runs when, and on which thread, is attention.cc's matter.
 #pragma once
 
 #include "kernels/cpu/layout.h"

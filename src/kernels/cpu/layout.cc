@@ -1,5 +1,7 @@
 #include "kernels/cpu/layout.h"
 
+#include <algorithm>
+
 namespace ramify::cpu {
 
 bool sums_in_place(const AttentionParams& params, int64_t dim) {
@@ -32,9 +34,9 @@ NodeRows carve_local(Carver& carver, const Call& call, int64_t slots, Pass pass)
 
 void carve_scratch(Carver& carver, const Call& call, Pass pass, Scratch& scratch) {
   const int64_t width = std::max(call.dim, call.value_dim);
-  scratch.columns = carver.take(kWideStep * std::max(width, call.position_dim));
-  scratch.y_columns = carver.take(kWideStep * call.value_dim);
-  scratch.position_columns = carver.take(kWideStep * call.position_dim);
+  scratch.columns = carver.take(kKeyBlock * std::max(width, call.position_dim));
+  scratch.y_columns = carver.take(kKeyBlock * call.value_dim);
+  scratch.position_columns = carver.take(kKeyBlock * call.position_dim);
   scratch.scores = carver.take(kNarrowFamily * kNarrowFamily);
   scratch.products = carver.take(kNarrowFamily * kNarrowFamily);
   for (float*& rows : scratch.staged) rows = carver.take(kNarrowFamily * width);

@@ -2,7 +2,6 @@
 // the memory.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -12,9 +11,9 @@ namespace ramify::cpu {
 
 // Rows are padded with zeros to a multiple of this, whatever the instruction set.
 inline constexpr int64_t kRowPad = 16;
-// Keys that a tile of queries sees at once, and queries that one step of a wide family takes.
-inline constexpr int64_t kKeyBlock = 64;
-inline constexpr int64_t kWideStep = 64;
+// Keys that a tile of queries sees at once, and children that one step of a wide family takes: the rows of a thread's
+// scratch memory serve these and narrow families.
+inline constexpr int64_t kKeyBlock = kNarrowFamily;
 constexpr int64_t padded(int64_t dim) {
   return (dim + kRowPad - 1) / kRowPad * kRowPad;
 }
@@ -56,7 +55,7 @@ struct HeadRange {
 
 // What one thread works with on one family.
 struct Scratch {
-  float* columns;           // up to kWideStep queries, interleaved
+  float* columns;           // up to kKeyBlock queries, interleaved
   float* y_columns;         // the same of grad_out
   float* position_columns;  // the same of positions
   float* scores;            // [kNarrowFamily][kNarrowFamily]
@@ -75,12 +74,12 @@ struct Call {
   int64_t group = 1;                                 // heads a key head
 
   // saved by forward for backward
-  float* weights = nullptr;
-  float* gates = nullptr;
-  float* attended = nullptr;
-  float* log_sums = nullptr;
-  NodeRows crown;
-  float* mean_k = nullptr;  // untied: [inner nodes][key heads][padded dim]
+  float* weights = nullptr;   // [narrow families][heads][b, b]: p(C, B), B first
+  float* gates = nullptr;     // [inner nodes][heads][2]: m and w
+  float* attended = nullptr;  // [children of wide families][heads][padded value dim]: a(C)
+  float* log_sums = nullptr;  // [children of wide families][heads]: g(C); untied: [leaves][heads], of all a leaf sees
+  NodeRows crown;             // q, k, v of it
+  float* mean_k = nullptr;    // untied: [inner nodes][key heads][padded dim]
   float* mean_v = nullptr;
 
   // forward

@@ -6,7 +6,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // after foreach_target
 #include <algorithm>
-#include <vector>
+#include <cmath>
 
 #include "kernels/cpu/simd/family-inl.h"
 #include "kernels/cpu/simd/tile-inl.h"
@@ -189,17 +189,18 @@ void gather_keys(const Call& call, const LeafTile& tile, int64_t begin, int64_t 
   const AttentionParams& p = call.p;
   const NodeSource k = keys_of(call), v = values_of(call);
   const int64_t g = h / call.group;
-  keys.count = count;
+  keys.count = count, keys.has_sizes = false;
   for (int64_t j = 0; j < count; ++j) {
     const WalkNode& node = p.walk.nodes[begin + j];
     keys.k[j] = k.read(node, g, s.staged[1] + j * call.dim);
     keys.v[j] = v.read(node, g, s.staged[2] + j * call.value_dim);
+    keys.has_sizes |= !node.is_leaf();
     keys.log_size[j] = node.is_leaf() ? 0.0f : std::log(static_cast<float>(node.size));
     const int64_t lane = node.first_leaf - tile.first;
     const bool is_self_seen = node.is_leaf() && p.include_self;
     keys.hidden_begin[j] = static_cast<float>(lane);
     keys.hidden_end[j] = static_cast<float>(is_self_seen ? lane : lane + node.size);
-    keys.visible_from[j] = p.causal == Causal::none ? -1e30f : keys.hidden_end[j];
+    keys.visible_from[j] = p.causal == Causal::none ? -1.0f : keys.hidden_end[j];
     keys.self_lane[j] = -1;
     if (call.position_dim == 0) continue;
     keys.position[j] = position_row(call, p.node_position[begin + j], h, s.staged_positions + j * call.position_dim, s);
@@ -212,7 +213,7 @@ void gather_keys(const Call& call, const LeafTile& tile, int64_t begin, int64_t 
   }
 }
 
-// visit(keys, first key) for the blocks of a family.
+// visit(first) for the blocks of a family, with its children from node `first` on in `keys`.
 template <class Visit>
 void for_each_block(const Call& call, const LeafTile& tile, const WalkNode& family, int64_t lane_begin,
                     int64_t lane_end, int64_t h, Scratch& s, KeyBlock& keys, const Visit& visit) {
@@ -247,7 +248,7 @@ void untied_attend_impl(const Call& call, const LeafRun& run, HeadRange range, S
         seen.rows[l] = s.staged[4] + l * call.value_dim;
         std::fill_n(seen.rows[l], value_channels, 0.0f);
       }
-      const QueryTile queries = {tile.count, s.columns, s.position_columns};
+      const QueryTile queries = {s.columns, s.position_columns};
       for_each_family(call, tile, [&](const WalkNode& family, int64_t lane_begin, int64_t lane_end) {
         if (call.position_dim > 0) {
           interleave_positions(call, tile, family, lane_begin, lane_end, h, s, position_rows);
@@ -275,7 +276,8 @@ void untied_attend_impl(const Call& call, const LeafRun& run, HeadRange range, S
 void untied_energy_impl(const Call& call, int64_t n, HeadRange range, Scratch&) {
   const WalkNode& root = call.p.walk.nodes[n];
   const int64_t heads = call.p.heads;
-  for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group && !root.is_leaf(); ++h) {
+  if (root.is_leaf()) return;
+  for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     double sum = 0;
     for (int64_t l = root.first_leaf; l < root.first_leaf + root.size; ++l) sum += call.log_sums[l * heads + h];
     call.root_energy[n * heads + h] = static_cast<float>(sum / static_cast<double>(root.size));
@@ -313,17 +315,16 @@ void add_to_keys(const Call& call, const KeyBlock& keys, int64_t first, int64_t 
     k_rows[j] = k_sums.at(node, g), v_rows[j] = v_sums.at(node, g);
     scales[j] = p.scale, ones[j] = 1;
   }
-  NothingAhead nothing;
   Combination combination;
   combination.adds = true;
   combination.row_step = kLanes;
   combination.num_terms = keys.lane_end - keys.lane_begin;
   combination.a = s_bar + keys.lane_begin, combination.terms = q_rows + keys.lane_begin;
   combination.row_scale = scales;
-  combine_rows(combination, keys.count, in_lanes(p.dim), k_rows, nothing);
+  combine_rows(combination, keys.count, in_lanes(p.dim), k_rows);
   combination.a = weights + keys.lane_begin, combination.terms = y_rows + keys.lane_begin;
   combination.row_scale = ones;
-  combine_rows(combination, keys.count, in_lanes(p.value_dim), v_rows, nothing);
+  combine_rows(combination, keys.count, in_lanes(p.value_dim), v_rows);
 }
 
 // Gradients of positions from one block: of the keys, and of the lanes' ancestors among their siblings.
@@ -344,19 +345,18 @@ void add_to_positions(const Call& call, const LeafTile& tile, const WalkNode& fa
   HWY_ALIGN float ones[kKeyBlock];
   const auto gradient = [&](int64_t n) { return call.grad_node_positions + (n * p.heads + h) * width; };
   for (int64_t j = 0; j < keys.count; ++j) rows[j] = gradient(first + j), ones[j] = 1;
-  NothingAhead nothing;
   Combination combination;
   combination.adds = true;
   combination.a = s_bar + keys.lane_begin, combination.row_step = kLanes;
   combination.terms = position_rows + keys.lane_begin, combination.num_terms = keys.lane_end - keys.lane_begin;
   combination.row_scale = ones;
-  combine_rows(combination, keys.count, channels, rows, nothing);
+  combine_rows(combination, keys.count, channels, rows);
   combination.row_step = 1, combination.term_step = kLanes;
   combination.terms = keys.position, combination.num_terms = keys.count;
   for (int64_t l = keys.lane_begin; l < keys.lane_end; ++l) {
     float* row = gradient(child_above(call, family, tile.first + l));
     combination.a = s_bar + l;
-    combine_rows(combination, 1, channels, &row, nothing);
+    combine_rows(combination, 1, channels, &row);
   }
 }
 
@@ -383,7 +383,6 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
   float* gradients[kLanes];
   HWY_ALIGN float scales[kLanes];
   std::fill_n(scales, kLanes, p.scale);
-  NothingAhead nothing;
   for (int64_t l = run.first_leaf; l < run.first_leaf + run.count; ++l) {
     const WalkNode& leaf = p.walk.nodes[p.walk.leaf_nodes[l]];
     for (int64_t g = range.key_begin; g < range.key_end; ++g) {
@@ -397,7 +396,7 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
       gather_tile(q, tile, h, call.dim, s.staged[0], s, q_rows, s.columns);
       gather_tile(grad_out, tile, h, call.value_dim, s.staged[3], s, y_rows, s.y_columns);
       const V log_sum = load_leaves(call.log_sums, call, tile, h), slope = load_slopes(call, tile, h);
-      const QueryTile queries = {tile.count, s.columns, s.position_columns};
+      const QueryTile queries = {s.columns, s.position_columns};
       // first all weights and products of the path, whose sum every gradient needs
       V dot = hn::Zero(f);
       int64_t used = 0;
@@ -437,7 +436,7 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
           combination.a = s.scores + lane_begin, combination.term_step = kLanes;
           combination.terms = keys.k, combination.num_terms = keys.count;
           combination.row_scale = scales;
-          combine_rows(combination, lane_end - lane_begin, channels, gradients + lane_begin, nothing);
+          combine_rows(combination, lane_end - lane_begin, channels, gradients + lane_begin);
           if (family.is_crown()) return;
           add_to_keys(call, keys, first, h / call.group, s.scores, weights, q_rows, y_rows, k_sums, v_sums);
           if (call.position_dim > 0) add_to_positions(call, tile, family, keys, first, h, s.scores, position_rows, s);
@@ -462,7 +461,7 @@ void untied_backward_keys_impl(const Call& call, int64_t n, HeadRange range, Scr
       gather_tile(grad_out, tile, h, call.value_dim, s.staged[3], s, y_rows, s.y_columns);
       const V log_sum = load_leaves(call.log_sums, call, tile, h), slope = load_slopes(call, tile, h);
       const V dot = load_leaves(call.leaf_dots, call, tile, h);
-      const QueryTile queries = {tile.count, s.columns, s.position_columns};
+      const QueryTile queries = {s.columns, s.position_columns};
       if (call.position_dim > 0) interleave_positions(call, tile, family, 0, tile.count, h, s, position_rows);
       for_each_block(call, tile, family, 0, tile.count, h, s, keys, [&](int64_t first) {
         HWY_ALIGN float s_bar[kKeyBlock * kLanes];
@@ -509,14 +508,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ramify::cpu {
 
-RAMIFY_CPU_STEP(untied_pool_grove, const Grove&, grove)
-RAMIFY_CPU_STEP(untied_pool, int64_t, node)
-RAMIFY_CPU_STEP(untied_attend, const LeafRun&, run)
-RAMIFY_CPU_STEP(untied_energy, int64_t, node)
-RAMIFY_CPU_STEP(untied_backward_queries, const LeafRun&, run)
-RAMIFY_CPU_STEP(untied_backward_keys, int64_t, node)
-RAMIFY_CPU_STEP(untied_share, int64_t, node)
-RAMIFY_CPU_STEP(untied_share_grove, const Grove&, grove)
+RAMIFY_CPU_STEP(untied_pool_grove, const Grove&)
+RAMIFY_CPU_STEP(untied_pool, int64_t)
+RAMIFY_CPU_STEP(untied_attend, const LeafRun&)
+RAMIFY_CPU_STEP(untied_energy, int64_t)
+RAMIFY_CPU_STEP(untied_backward_queries, const LeafRun&)
+RAMIFY_CPU_STEP(untied_backward_keys, int64_t)
+RAMIFY_CPU_STEP(untied_share, int64_t)
+RAMIFY_CPU_STEP(untied_share_grove, const Grove&)
 
 }  // namespace ramify::cpu
 #endif

@@ -5,6 +5,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/wide_family.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // after foreach_target
+#include <cmath>
+
 #include "kernels/cpu/simd/family-inl.h"
 #include "kernels/cpu/simd/tile-inl.h"
 #include "kernels/cpu/wide_family.h"
@@ -66,9 +68,9 @@ struct WideFamily {
 // Children [begin, begin + count) as queries of one head, in tiles of kLanes.
 struct Queries {
   int64_t begin = 0, count = 0;
-  const float* q[kWideStep];
-  const float* y[kWideStep];  // backward: grad_out
-  const float* position[kWideStep];
+  const float* q[kKeyBlock];
+  const float* y[kKeyBlock];  // backward: grad_out
+  const float* position[kKeyBlock];
 
   int64_t num_tiles() const { return (count + kLanes - 1) / kLanes; }
   int64_t lanes(int64_t t) const { return std::min(kLanes, count - t * kLanes); }
@@ -104,10 +106,9 @@ Queries gather_queries(const WideFamily& family, int64_t begin, int64_t count, i
   return queries;
 }
 
-QueryTile tile_of(const Call& call, const Queries& queries, int64_t t, Scratch& s) {
+QueryTile tile_of(const Call& call, int64_t t, Scratch& s) {
   const int64_t first = t * kLanes;
-  return {queries.lanes(t), s.columns + first * in_lanes(call.p.dim),
-          s.position_columns + first * in_lanes(call.p.position_dim)};
+  return {s.columns + first * in_lanes(call.p.dim), s.position_columns + first * in_lanes(call.p.position_dim)};
 }
 
 // Children [begin, begin + count) as keys.
@@ -116,12 +117,13 @@ void gather_keys(const WideFamily& family, int64_t begin, int64_t count, int64_t
   const AttentionParams& p = call.p;
   const Source k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
   const int64_t g = h / call.group;
-  keys.count = count;
+  keys.count = count, keys.has_sizes = false;
   for (int64_t j = 0; j < count; ++j) {
     keys.k[j] = family.copy(k, begin + j, g, p.key_heads, call.crown.k, call.dim, s.staged[1] + j * call.dim);
     keys.v[j] =
         family.copy(v, begin + j, g, p.key_heads, call.crown.v, call.value_dim, s.staged[2] + j * call.value_dim);
     const WalkNode& child = family.child(begin + j);
+    keys.has_sizes |= !child.is_leaf();
     keys.log_size[j] = child.is_leaf() ? 0.0f : std::log(static_cast<float>(child.size));
     if (call.position_dim == 0) continue;
     keys.position[j] = family.position(begin + j, h, s.staged_positions + j * call.position_dim, s);
@@ -160,8 +162,8 @@ void wide_attend_impl(const Call& call, WideTile item, HeadRange range, Scratch&
   const F f;
   const AttentionParams& p = call.p;
   const WideFamily family(call, item.node);
-  const int64_t begin = item.tile * kWideStep, count = std::min(family.count() - begin, kWideStep);
-  constexpr int64_t kTiles = kWideStep / kLanes;
+  const int64_t begin = item.tile * kKeyBlock, count = std::min(family.count() - begin, kKeyBlock);
+  constexpr int64_t kTiles = kKeyBlock / kLanes;
   KeyBlock keys;
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     const Queries queries = gather_queries(family, begin, count, h, Pass::forward, s);
@@ -176,7 +178,7 @@ void wide_attend_impl(const Call& call, WideTile item, HeadRange range, Scratch&
       gather_keys(family, j, std::min(num_keys - j, kKeyBlock), h, s, keys);
       for (int64_t t = 0; t < queries.num_tiles(); ++t) {
         mask_keys(family, j, begin + t * kLanes, queries.lanes(t), keys);
-        see_block(call, tile_of(call, queries, t, s), keys, seen[t], s.scores);
+        see_block(call, tile_of(call, t, s), keys, seen[t], s.scores);
       }
     }
     for (int64_t t = 0; t < queries.num_tiles(); ++t) {
@@ -265,7 +267,7 @@ void wide_down_impl(const Call& call, WideTile item, HeadRange range, Scratch& s
   const AttentionParams& p = call.p;
   const WideFamily family(call, item.node);
   const Target out(call.out, p.storage, p.value_dim);
-  const int64_t begin = item.tile * kWideStep, end = std::min(family.count(), begin + kWideStep);
+  const int64_t begin = item.tile * kKeyBlock, end = std::min(family.count(), begin + kKeyBlock);
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     const int64_t row = family.node.slot * p.heads + h;
     const float pi = family.is_root ? 1.0f : call.crown.pi[row];
@@ -387,12 +389,11 @@ void wide_backward_queries_impl(const Call& call, WideTile item, HeadRange range
   const AttentionParams& p = call.p;
   const WideFamily family(call, item.node);
   const Target grad_q(call.grad_q, p.storage, p.dim);
-  const int64_t begin = item.tile * kWideStep, count = std::min(family.count() - begin, kWideStep);
+  const int64_t begin = item.tile * kKeyBlock, count = std::min(family.count() - begin, kKeyBlock);
   const int64_t slot = family.node.slot, channels = in_lanes(p.dim);
   KeyBlock keys;
-  HWY_ALIGN float shares[kWideStep], ones[kWideStep];
-  float *rows[kWideStep], *position_rows[kWideStep];
-  NothingAhead nothing;
+  HWY_ALIGN float shares[kKeyBlock], ones[kKeyBlock];
+  float *rows[kKeyBlock], *position_rows[kKeyBlock];
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     const Queries queries = gather_queries(family, begin, count, h, Pass::backward, s);
     const float* base = family.is_root ? s.zeros : call.crown.gq + (slot * p.heads + h) * call.dim;
@@ -412,7 +413,7 @@ void wide_backward_queries_impl(const Call& call, WideTile item, HeadRange range
       for (int64_t t = 0; t < queries.num_tiles(); ++t) {
         const int64_t first = t * kLanes;
         mask_keys(family, j, begin + first, queries.lanes(t), keys);
-        weigh_block(call, tile_of(call, queries, t, s), s.y_columns + first * in_lanes(p.value_dim), keys,
+        weigh_block(call, tile_of(call, t, s), s.y_columns + first * in_lanes(p.value_dim), keys,
                     log_sums_of(family, queries, t, h), s.scores, s.products);
         adjoint_of_block(family, queries, t, h, keys.count, s.scores, s.products);
         Combination combination;
@@ -420,11 +421,11 @@ void wide_backward_queries_impl(const Call& call, WideTile item, HeadRange range
         combination.terms = keys.k, combination.num_terms = keys.count;
         combination.row_scale = shares + first;
         combination.adds = true;
-        combine_rows(combination, queries.lanes(t), channels, rows + first, nothing);
+        combine_rows(combination, queries.lanes(t), channels, rows + first);
         if (call.position_dim == 0) continue;
         take_own_positions(family, keys, j, h, s.scores, s);
         combination.terms = keys.position, combination.row_scale = ones;
-        combine_rows(combination, queries.lanes(t), in_lanes(p.position_dim), position_rows + first, nothing);
+        combine_rows(combination, queries.lanes(t), in_lanes(p.position_dim), position_rows + first);
       }
     }
     for (int64_t i = 0; i < count; ++i) family.finish(grad_q, begin + i, h, rows[i]);
@@ -435,12 +436,11 @@ void wide_backward_keys_impl(const Call& call, WideTile item, HeadRange range, S
   const AttentionParams& p = call.p;
   const WideFamily family(call, item.node);
   const Target grad_k(call.grad_k, p.storage, p.dim), grad_v(call.grad_v, p.storage, p.value_dim);
-  const int64_t begin = item.tile * kWideStep, count = std::min(family.count() - begin, kWideStep);
+  const int64_t begin = item.tile * kKeyBlock, count = std::min(family.count() - begin, kKeyBlock);
   const int64_t slot = family.node.slot, channels = in_lanes(p.dim), value_channels = in_lanes(p.value_dim);
   KeyBlock keys;
-  HWY_ALIGN float shares[kWideStep], scaled_shares[kWideStep], ones[kWideStep];
-  float *k_rows[kWideStep], *v_rows[kWideStep], *position_rows[kWideStep];
-  NothingAhead nothing;
+  HWY_ALIGN float shares[kKeyBlock], scaled_shares[kKeyBlock], ones[kKeyBlock];
+  float *k_rows[kKeyBlock], *v_rows[kKeyBlock], *position_rows[kKeyBlock];
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
     const float* k_base = family.is_root ? s.zeros : call.crown.gk + (slot * p.key_heads + g) * call.dim;
     const float* v_base = family.is_root ? s.zeros : call.crown.gv + (slot * p.key_heads + g) * call.value_dim;
@@ -465,7 +465,7 @@ void wide_backward_keys_impl(const Call& call, WideTile item, HeadRange range, S
       for (int64_t i = first_query; i < family.count(); i += kLanes) {
         const Queries queries = gather_queries(family, i, std::min(kLanes, family.count() - i), h, Pass::backward, s);
         mask_keys(family, begin, i, queries.count, keys);
-        weigh_block(call, tile_of(call, queries, 0, s), s.y_columns, keys, log_sums_of(family, queries, 0, h), s.scores,
+        weigh_block(call, tile_of(call, 0, s), s.y_columns, keys, log_sums_of(family, queries, 0, h), s.scores,
                     s.products);
         adjoint_of_block(family, queries, 0, h, count, s.scores, s.products);
         Combination combination;
@@ -473,16 +473,16 @@ void wide_backward_keys_impl(const Call& call, WideTile item, HeadRange range, S
         combination.terms = queries.q, combination.num_terms = queries.count;
         combination.row_scale = scaled_shares;
         combination.adds = true;
-        combine_rows(combination, count, channels, k_rows, nothing);
+        combine_rows(combination, count, channels, k_rows);
         combination.a = s.products, combination.terms = queries.y, combination.row_scale = shares;
-        combine_rows(combination, count, value_channels, v_rows, nothing);
+        combine_rows(combination, count, value_channels, v_rows);
         if (call.position_dim == 0) continue;
         for (int64_t j = 0; j < count; ++j) {  // the queries' step has taken these
           if (keys.self_lane[j] >= 0 && family.has_own_position(begin + j))
             s.scores[j * kLanes + keys.self_lane[j]] = 0;
         }
         combination.a = s.scores, combination.terms = queries.position, combination.row_scale = ones;
-        combine_rows(combination, count, in_lanes(p.position_dim), position_rows, nothing);
+        combine_rows(combination, count, in_lanes(p.position_dim), position_rows);
       }
     }
     for (int64_t j = 0; j < count; ++j) {
@@ -499,13 +499,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ramify::cpu {
 
-RAMIFY_CPU_STEP(wide_attend, WideTile, tile)
-RAMIFY_CPU_STEP(wide_fold, int64_t, node)
-RAMIFY_CPU_STEP(wide_down, WideTile, tile)
-RAMIFY_CPU_STEP(wide_backward_fold, int64_t, node)
-RAMIFY_CPU_STEP(wide_backward_gates, int64_t, node)
-RAMIFY_CPU_STEP(wide_backward_queries, WideTile, tile)
-RAMIFY_CPU_STEP(wide_backward_keys, WideTile, tile)
+RAMIFY_CPU_STEP(wide_attend, WideTile)
+RAMIFY_CPU_STEP(wide_fold, int64_t)
+RAMIFY_CPU_STEP(wide_down, WideTile)
+RAMIFY_CPU_STEP(wide_backward_fold, int64_t)
+RAMIFY_CPU_STEP(wide_backward_gates, int64_t)
+RAMIFY_CPU_STEP(wide_backward_queries, WideTile)
+RAMIFY_CPU_STEP(wide_backward_keys, WideTile)
 
 }  // namespace ramify::cpu
 #endif

@@ -6,13 +6,13 @@
 
 namespace ramify::cpu {
 
-// Children [tile · kWideStep, (tile + 1) · kWideStep) of a node.
+// Children [tile · kKeyBlock, (tile + 1) · kKeyBlock) of a node.
 struct WideTile {
   int64_t node = 0;
   int64_t tile = 0;
 };
 inline int64_t num_wide_tiles(const WalkNode& node) {
-  return (node.num_children + kWideStep - 1) / kWideStep;
+  return (node.num_children + kKeyBlock - 1) / kKeyBlock;
 }
 
 // Bottom-up: a and g of a tile's children; then gates, e and means of the parent from all of them.

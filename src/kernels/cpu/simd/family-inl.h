@@ -97,9 +97,8 @@ struct Family {
       if (leaf[j] >= 0) target.finish(leaf[j], head, rows[j]);
     }
   }
-  // What the loops over `head` of this family bring nearer of the next one. Where all heads are walked, that is a part
-  // as large as the head's, in the order of memory, so that all of them bring all of it. Where one head is walked
-  // alone, its rows, at once: there are few, and they come from a near cache.
+  // What the loops over `head` of this family bring nearer of the next one: a part as large as the head's, in the order
+  // of memory, so that all heads together bring all of it. Nothing where only some heads are walked.
   HWY_INLINE Ahead look_ahead(const Source& source, int64_t head) const {
     if (!next || !walks_all_heads) return {};
     const int64_t part = next->num_children * source.head_bytes();
@@ -136,9 +135,7 @@ inline void score_rows(const float* const* left, const float* const* right, int6
       dot_few(left + i, rows, right, count, channels, scale, add, to + i, kNarrowFamily);
       continue;
     }
-    const float* tile[kLanes];
-    for (int64_t r = 0; r < kLanes; ++r) tile[r] = r < rows ? left[i + r] : s.zeros;
-    interleave_rows(tile, channels, s.columns);
+    interleave_tile(left + i, rows, channels, s.zeros, s.columns);
     dot_blocks(s.columns, right, count, channels, scale, to + i, kNarrowFamily, ahead);
   }
 }
@@ -159,9 +156,6 @@ inline void score_family(const Call& call, const Family& family, int64_t head, c
   }
 }
 
-// Softmax over siblings j for queries [i, i + kLanes): weights[j * count + lane] = p, and g is returned. Nothing to
-// look at gives p = 0 and g = -inf.
-// In a family of two that do not see themselves each sees the other, with weight 1, whatever the scores.
 inline V look_at_each_other(const Family& family, const float* scores, float* weights) {
   const F f;
   HWY_ALIGN float g[kLanes] = {};
@@ -172,6 +166,9 @@ inline V look_at_each_other(const Family& family, const float* scores, float* we
   return hn::Load(f, g);
 }
 
+// Softmax over siblings j for queries [i, i + kLanes): weights[j * count + lane] = p, and g is returned. Nothing to
+// look at gives p = 0 and g = -inf.
+// In a family of two that do not see themselves each sees the other, with weight 1, whatever the scores.
 inline V softmax_tile(const Family& family, int64_t i, float* scores, float* weights, Ahead& shared_ahead) {
   if (family.is_pair) return look_at_each_other(family, scores, weights);
   Ahead ahead = shared_ahead;

@@ -1,5 +1,5 @@
 // The two products that attention is made of, on small tiles that stay in the first-level cache:
-//   dot_rows      s[j][i] = Σ_c q[i][c] k[j][c]     lanes are queries i, so that a softmax over j is vertical
+//   dot_blocks    s[j][i] = Σ_c q[i][c] k[j][c]     lanes are queries i, so that a softmax over j is vertical
 //   combine_rows  y[r][c] = Σ_s a(r, s) x[s][c]     lanes are channels c, so that rows need no transposing
 #if defined(RAMIFY_CPU_SIMD_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RAMIFY_CPU_SIMD_PRODUCTS_INL_H_
@@ -49,6 +49,14 @@ inline void interleave_rows(const float* const* rows, int64_t channels, float* b
   }
 }
 
+// The same for `count` rows, and zeros for the rest of the lanes.
+inline void interleave_tile(const float* const* rows, int64_t count, int64_t channels, const float* zeros,
+                            float* blocks) {
+  const float* all[kLanes];
+  for (int64_t r = 0; r < kLanes; ++r) all[r] = r < count ? rows[r] : zeros;
+  interleave_rows(all, channels, blocks);
+}
+
 // The sums of the 128-bit blocks of four vectors: block r of the result is block r's sums, in the order of the vectors.
 HWY_INLINE V sums_in_blocks(V a, V b, V c, V d) {
   const F f;
@@ -59,14 +67,9 @@ HWY_INLINE V sums_in_blocks(V a, V b, V c, V d) {
                  hn::BitCast(f, hn::InterleaveUpper(pairs, ab, cd)));
 }
 
-// Four numbers, repeated.
-HWY_INLINE V load_four(const float* from) {
-  return hn::LoadDup128(F(), from);
-}
-
-template <int Keys, class Ahead>
+template <int Keys, class Prefetch>
 HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t channels, V scale, float* to,
-                         int64_t to_stride, Ahead& ahead) {
+                         int64_t to_stride, Prefetch& ahead) {
   const F f;
   V sum[Keys][4];
   const float* key[Keys];
@@ -82,7 +85,7 @@ HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t 
     const V q2 = hn::Load(f, blocks + 2 * kLanes), q3 = hn::Load(f, blocks + 3 * kLanes);
     RAMIFY_UNROLL
     for (int j = 0; j < Keys; ++j) {
-      const V k = load_four(key[j] + c);
+      const V k = hn::LoadDup128(f, key[j] + c);  // the four channels of the key, repeated
       sum[j][0] = hn::MulAdd(k, q0, sum[j][0]);
       sum[j][1] = hn::MulAdd(k, q1, sum[j][1]);
       sum[j][2] = hn::MulAdd(k, q2, sum[j][2]);
@@ -97,10 +100,10 @@ HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t 
 }
 
 // s[j][lane] = scale q[lane] · k[j]; `blocks` holds the queries, `to` is aligned.
-template <class Ahead>
+template <class Prefetch>
 inline void dot_blocks(const float* blocks, const float* const* keys, int64_t num_keys, int64_t channels, float scale,
-                       float* to, int64_t to_stride, Ahead& shared_ahead) {
-  Ahead ahead = shared_ahead;  // a copy stays in registers
+                       float* to, int64_t to_stride, Prefetch& shared_ahead) {
+  Prefetch ahead = shared_ahead;  // a copy stays in registers
   const V factor = hn::Set(F(), scale);
   int64_t j = 0;
   for (; j + kKeyTile <= num_keys; j += kKeyTile) {
@@ -108,6 +111,12 @@ inline void dot_blocks(const float* blocks, const float* const* keys, int64_t nu
   }
   for (; j < num_keys; ++j) dot_tile<1>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
   shared_ahead = ahead;
+}
+
+inline void dot_blocks(const float* blocks, const float* const* keys, int64_t num_keys, int64_t channels, float scale,
+                       float* to, int64_t to_stride) {
+  NothingAhead nothing;
+  dot_blocks(blocks, keys, num_keys, channels, scale, to, to_stride, nothing);
 }
 
 // Adds the 128-bit blocks of a vector.
@@ -161,8 +170,8 @@ struct Combination {
   bool streams = false;         // past the cache: out is aligned and not read soon
 };
 
-template <int R, int C, class Ahead>
-HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Ahead& ahead) {
+template <int R, int C, class Prefetch>
+HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Prefetch& ahead) {
   const F f;
   V sum[R][C];
   RAMIFY_UNROLL
@@ -209,17 +218,19 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   }
 }
 
-template <int R, class Ahead>
-HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels, float* const* out, Ahead& ahead) {
+template <int R, class Prefetch>
+HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels, float* const* out,
+                                 Prefetch& ahead) {
   int64_t c = 0;
   for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
     combine_tile<R, kChannelTile>(p, r, c, out, ahead);
   for (; c < channels; c += kLanes) combine_tile<R, 1>(p, r, c, out, ahead);
 }
 
-template <class Ahead>
-inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, float* const* out, Ahead& shared_ahead) {
-  Ahead ahead = shared_ahead;
+template <class Prefetch>
+inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, float* const* out,
+                         Prefetch& shared_ahead) {
+  Prefetch ahead = shared_ahead;
   int64_t r = 0;
   for (; r + kRowTile <= rows; r += kRowTile) combine_row_tile<kRowTile>(p, r, channels, out, ahead);
   switch (rows - r) {
@@ -242,6 +253,11 @@ inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, f
       break;
   }
   shared_ahead = ahead;
+}
+
+inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, float* const* out) {
+  NothingAhead nothing;
+  combine_rows(p, rows, channels, out, nothing);
 }
 
 }  // namespace ramify::cpu::HWY_NAMESPACE

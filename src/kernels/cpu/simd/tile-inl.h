@@ -7,8 +7,6 @@
 #define RAMIFY_CPU_SIMD_TILE_INL_H_
 #endif
 
-#include <cmath>
-
 #include "kernels/cpu/simd/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,6 +16,7 @@ namespace ramify::cpu::HWY_NAMESPACE {
 struct KeyBlock {
   int64_t count = 0;
   int64_t lane_begin = 0, lane_end = 0;  // the lanes that look at all
+  bool has_sizes = false;                // some key is not a leaf
   bool is_plain = false;                 // all lanes see all keys: the three arrays of masks need not be there
   const float* k[kKeyBlock];
   const float* v[kKeyBlock];
@@ -32,27 +31,19 @@ struct KeyBlock {
 
 // kLanes queries of one head, ready to be multiplied.
 struct QueryTile {
-  int64_t count = 0;  // lanes in use
   float* q_blocks;
   float* position_blocks;
 };
 
-inline void interleave_tile(const float* const* rows, int64_t count, int64_t channels, const float* zeros,
-                            float* blocks) {
-  const float* all[kLanes];
-  for (int64_t r = 0; r < kLanes; ++r) all[r] = r < count ? rows[r] : zeros;
-  interleave_rows(all, channels, blocks);
-}
-
 // Scores of a block into to[j][lane], -inf where a lane does not see a key.
 inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, float* to) {
   const F f;
-  NothingAhead nothing;
-  dot_blocks(tile.q_blocks, keys.k, keys.count, in_lanes(call.p.dim), call.p.scale, to, kLanes, nothing);
+  dot_blocks(tile.q_blocks, keys.k, keys.count, in_lanes(call.p.dim), call.p.scale, to, kLanes);
+  if (keys.is_plain && !keys.has_sizes && call.position_dim == 0) return;
   HWY_ALIGN float position_scores[kKeyBlock * kLanes];
   if (call.position_dim > 0) {
     dot_blocks(tile.position_blocks, keys.position, keys.count, in_lanes(call.p.position_dim), 1.0f, position_scores,
-               kLanes, nothing);
+               kLanes);
   }
   const V lane = hn::Iota(f, 0), hidden = hn::Set(f, kMinusInfinity);
   const V begin = hn::Set(f, static_cast<float>(keys.lane_begin)), end = hn::Set(f, static_cast<float>(keys.lane_end));
@@ -114,8 +105,7 @@ inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& k
   combination.terms = keys.v, combination.num_terms = keys.count;
   combination.row_scale = ones;
   combination.adds = true;
-  NothingAhead nothing;
-  combine_rows(combination, rows, channels, seen.rows + first, nothing);
+  combine_rows(combination, rows, channels, seen.rows + first);
 }
 
 // log Σ exp(s), -inf where nothing was seen; and 1 / Σ exp(s - most), 0 there.
@@ -138,8 +128,7 @@ inline void weigh_block(const Call& call, const QueryTile& tile, const float* y_
   for (int64_t j = 0; j < keys.count; ++j) {
     hn::Store(exp_lanes(hn::Sub(hn::Load(f, weights + j * kLanes), shift)), f, weights + j * kLanes);
   }
-  NothingAhead nothing;
-  dot_blocks(y_blocks, keys.v, keys.count, in_lanes(call.p.value_dim), 1.0f, products, kLanes, nothing);
+  dot_blocks(y_blocks, keys.v, keys.count, in_lanes(call.p.value_dim), 1.0f, products, kLanes);
 }
 
 }  // namespace ramify::cpu::HWY_NAMESPACE
