@@ -58,7 +58,7 @@ def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, sa
     def padded(count):
         return (count + 15) // 16 * 16
 
-    _, inner, crown_slots, weights, wide_members = plan[5].shape
+    inner, crown_slots, weights, wide_members = (part.shape[0] for part in plan[5:9])
     heads, key_heads, dim, value_dim = q.shape[1], k.shape[1], padded(q.shape[2]), padded(v.shape[2])
     if tie == "none":
         return (padded(inner * key_heads * dim) + padded(inner * key_heads * value_dim) + padded(q.shape[0] * heads))

@@ -303,9 +303,10 @@ class Forest:
 
 
 def _on_device(plan: List[torch.Tensor], device: torch.device) -> List[torch.Tensor]:
-    """A plan whose first part stays on the host, which walks it; usable for training even if first met in inference."""
+    """A plan whose tables are on the device, and the rest on the host, which walks it; usable for training even if first
+    met in inference."""
     with torch.inference_mode(False):
-        return [plan[0], *(part.to(device) for part in plan[1:])]
+        return [plan[0], *(part.to(device) for part in plan[1:4]), *plan[4:]]
 
 
 def _restore(first_child, level_begin, tree_begin, device, input_nodes):

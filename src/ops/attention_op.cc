@@ -41,6 +41,9 @@ Gradients backward_kernel(const at::Tensor& grad_out, const at::Tensor& grad_ene
   TORCH_CHECK_VALUE(grad_out.sizes() == out_shape && grad_energy.sizes() == energy_shape,
                     "attention_backward: gradients have shapes ", grad_out.sizes(), " and ", grad_energy.sizes(),
                     "; expected those of the outputs");
+  TORCH_CHECK_VALUE(grad_out.scalar_type() == q.scalar_type() && grad_out.device() == q.device(),
+                    "attention_backward: grad_out is ", grad_out.scalar_type(), " on ", grad_out.device(), "; q is ",
+                    q.scalar_type(), " on ", q.device());
   const AttentionGradients gradients =
       run_backward(std::move(problem), requested, saved.value_or(at::Tensor()), grad_out, grad_energy);
   // Contiguous and shaped as the meta kernel says. An op returns tensors only: an absent input has a gradient

@@ -38,6 +38,10 @@ struct HostProblem {
 
   explicit HostProblem(const Problem& p) : q(with_dense_rows(p.q)), k(with_dense_rows(p.k)), v(with_dense_rows(p.v)) {
     params.walk = walk_view(p.plan);
+    const int64_t num_roots = p.forest[2].const_data_ptr<int64_t>()[p.num_trees()];
+    TORCH_CHECK_VALUE(params.walk.totals.num_roots == num_roots &&
+                          static_cast<int64_t>(params.walk.leaf_nodes.size()) == p.num_leaves(),
+                      "attention: the plan was made for another forest");
     params.storage = storage_of(p.q.scalar_type());
     params.heads = q.size(1), params.key_heads = k.size(1);
     params.dim = q.size(2), params.value_dim = v.size(2);
@@ -138,9 +142,9 @@ AttentionGradients backward(const Problem& p, const at::Tensor& given, const at:
   const HostProblem host(p);
   at::Tensor saved = given;
   if (!saved.defined() || saved.numel() == 0) forward(p, saved);  // the caller kept nothing
-  TORCH_CHECK_VALUE(
-      saved.scalar_type() == at::kFloat && saved.is_contiguous() && saved.numel() == cpu::saved_size(host.params),
-      "attention_backward: saved is not what attention gave for this call");
+  TORCH_CHECK_VALUE(saved.is_cpu() && saved.scalar_type() == at::kFloat && saved.is_contiguous() &&
+                        saved.numel() == cpu::saved_size(host.params),
+                    "attention_backward: saved is not what attention gave for this call");
   const cpu::Threads threads = torch_threads();
   AttentionGradients result;
   result.q = warm_empty(p.q.sizes(), p.q.scalar_type());

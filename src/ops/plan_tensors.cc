@@ -86,8 +86,9 @@ std::vector<int64_t> words_of_walk(const Walk& walk) {
   return words;
 }
 
-at::Tensor shape_carrier(const WalkTotals& totals) {
-  return at::empty({0, totals.inner, totals.crown_slots, totals.weights, totals.wide_members}, at::kByte);
+// A tensor of this length that holds nothing.
+at::Tensor length_only(int64_t length) {
+  return at::empty({length, 0}, at::kByte);
 }
 
 }  // namespace
@@ -106,12 +107,15 @@ std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::De
           own_records(std::move(plan.leaves)).to(device),
           own_records(std::move(plan.nodes)).to(device),
           own_as_tensor(words_of_walk(walk)),
-          shape_carrier(walk.totals)};
+          length_only(walk.totals.inner),
+          length_only(walk.totals.crown_slots),
+          length_only(walk.totals.weights),
+          length_only(walk.totals.wide_members)};
 }
 
 void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t num_nodes) {
-  TORCH_CHECK_VALUE(tensors.size() == 6, "attention: the plan has ", tensors.size(),
-                    " tensors; expected 6, as ramify::plan gives them");
+  TORCH_CHECK_VALUE(tensors.size() == 9, "attention: the plan has ", tensors.size(),
+                    " tensors; expected 9, as ramify::plan gives them");
   const auto schedule = integers(tensors[0], "attention: the first tensor of the plan");
   const auto num_words = static_cast<int64_t>(schedule.size());
   const auto counts = [&](int64_t word) { return schedule[word] >= 0 && schedule[word] <= num_words; };
@@ -136,6 +140,9 @@ void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t
                         fits(header.num_level_begins) && fits(header.num_runs) && fits(header.num_leaves) &&
                         walk_words == header.num_words(),
                     "attention: the plan is not one that ramify::plan gives");
+  TORCH_CHECK_VALUE(
+      !tensors[1].is_cpu() || (header.num_nodes == tensors[3].size(0) && header.num_leaves == tensors[2].size(0)),
+      "attention: the plan is made of parts for different forests");
   TORCH_CHECK_VALUE(schedule[kQueries] == static_cast<int64_t>(queries) && schedule[kNumNodes] == num_nodes,
                     "attention: the plan was made for another forest or another kind of attention");
 }

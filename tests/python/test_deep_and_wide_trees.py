@@ -71,7 +71,7 @@ def test_comb_of_depth_20000(causal, implementation):
     q, k, v = comb_inputs(DEPTH, implementation)
     out = attention(q, k, v, comb(DEPTH), implementation, include_self=True, causal=causal)
     expected = comb_out(q[:, 0], k[:, 0], v[:, 0], causal == "block")
-    torch.testing.assert_close(out[:, 0], expected, rtol=0, atol=tolerance(implementation, 1e-9, 2e-5))
+    torch.testing.assert_close(out[:, 0], expected, rtol=0, atol=tolerance(implementation, 1e-9, 5e-5))
 
 
 @both

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 import ramify
-from ramify import Forest
+from ramify import Forest, attention
 from random_trees import MODES, mode_name, random_case
 
 FUSED_MODES = [mode for mode in MODES if mode["causal"] != "prefix"]
@@ -316,5 +316,41 @@ def test_a_walk_that_is_none(forest):
     plan, smaller = forest._plan("block", "none"), Forest.windows([10], "2*")._plan("block", "none")
     for walk in (smaller[4], plan[4][:-8], plan[4][:0], torch.full_like(plan[4], 2**40), plan[4].int(), plan[4][::2]):
         with pytest.raises(ValueError, match="plan"):
-            torch.ops.ramify.attention(q, k, v, forest._arrays, [*plan[:4], walk, plan[5]], None, None, None, None,
+            torch.ops.ramify.attention(q, k, v, forest._arrays, [*plan[:4], walk, *plan[5:]], None, None, None, None,
                                        None, "block", "none", "fused")
+
+
+def test_plans_of_large_forests():
+    forest = Forest.windows([1 << 19], "16,16")
+    assert sum(part.numel() for part in forest._plan("block", "none")[5:]) == 0
+
+
+def test_nan_is_not_swallowed_by_a_first_child():
+    forest = Forest.from_nested([[[["a", "b"], ["c", "d"]], [["e", "f"], ["g", "h"]]]])
+    q, k, v = torch.randn(3, 8, 1, 16).unbind(0)
+    q[0] = float("nan")
+    fused, composed = (attention(q, k, v, forest, causal="block", implementation=name) for name in ("fused", "composed"))
+    assert torch.equal(fused.isnan(), composed.isnan())
+
+
+def test_backward_wants_the_dtype_of_q():
+    forest = Forest.windows([8], "4*")
+    q = torch.randn(8, 1, 16)
+    with pytest.raises(ValueError, match="grad_out is BFloat16 on cpu; q is Float on cpu"):
+        torch.ops.ramify.attention_backward(q.bfloat16(), torch.zeros(1, 1), q, q, q, forest._arrays,
+                                            forest._plan("block", "none"), None, None, None, None, None, "block",
+                                            "none", "fused")
+
+
+def test_results_written_past_the_cache():
+    """Outputs above a few MiB take another way to memory."""
+    forest = Forest.windows([10_000], "16*")
+    q, k, v, grad = torch.randn(4, 10_000, 4, 64).unbind(0)
+
+    def run(implementation):
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        out = attention(*inputs, forest, implementation=implementation)
+        return [out, *torch.autograd.grad(out, inputs, grad)]
+
+    for fused, composed in zip(run("fused"), run("composed")):
+        assert (fused - composed).abs().max() <= 1e-5 * composed.abs().max()

@@ -327,6 +327,7 @@ void forward(const AttentionParams& params, const ForwardResult& result, float* 
   Call call = make_call(params);
   std::vector<Scratch> scratch(threads.count);
   carve_saved(call, result.saved);
+  clear_unwritten(call);
   carve_workspace(call, Pass::forward, workspace, scratch);
   call.scratch = scratch.data();
   call.out = result.out, call.root_energy = result.root_energy;

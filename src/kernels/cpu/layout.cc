@@ -119,6 +119,32 @@ int64_t carve_workspace(Call& call, Pass pass, float* memory, std::vector<Scratc
   return carver.used();
 }
 
+void clear_unwritten(const Call& call) {
+  const AttentionParams& p = call.p;
+  const WalkTotals& totals = p.walk.totals;
+  const bool is_tied = p.tie == Tie::block;
+  const auto clear = [](float* from, int64_t count) { std::fill_n(from, from ? count : 0, 0.0f); };
+  if (p.dim != call.dim || p.value_dim != call.value_dim) {
+    const int64_t rows = is_tied ? totals.crown_slots : totals.inner;
+    clear(call.crown.q, is_tied ? rows * p.heads * call.dim : 0);
+    clear(is_tied ? call.crown.k : call.mean_k, rows * p.key_heads * call.dim);
+    clear(is_tied ? call.crown.v : call.mean_v, rows * p.key_heads * call.value_dim);
+    clear(call.attended, totals.wide_members * p.heads * call.value_dim);
+  }
+  for (int64_t n = 0; n < totals.num_roots; ++n) {
+    const WalkNode& root = p.walk.nodes[n];
+    if (root.is_leaf()) {
+      if (!is_tied) clear(call.log_sums + root.first_leaf * p.heads, p.heads);
+    } else if (is_tied) {
+      clear(call.gates_of(root, 0), p.heads * 2);
+      if (!root.is_crown()) continue;
+      clear(call.crown.q + root.slot * p.heads * call.dim, p.heads * call.dim);
+      clear(call.crown.k + root.slot * p.key_heads * call.dim, p.key_heads * call.dim);
+      clear(call.crown.v + root.slot * p.key_heads * call.value_dim, p.key_heads * call.value_dim);
+    }
+  }
+}
+
 Call make_call(const AttentionParams& params) {
   Call call;
   call.p = params;

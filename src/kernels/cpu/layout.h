@@ -2,6 +2,7 @@
 // the memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,12 +19,13 @@ constexpr int64_t padded(int64_t dim) {
   return (dim + kRowPad - 1) / kRowPad * kRowPad;
 }
 
-// Cuts one array into parts that begin at cache lines. Without an array it only counts.
+// Cuts one array into parts that begin at cache lines, with zeros between them. Without an array it only counts.
 class Carver {
  public:
   explicit Carver(float* memory) : memory_(memory) {}
   float* take(int64_t count) {
     float* part = memory_ ? memory_ + used_ : nullptr;
+    if (part) std::fill(part + count, part + padded(count), 0.0f);
     used_ += padded(count);
     return part;
   }
@@ -119,6 +121,10 @@ enum class Pass { forward, backward };
 
 // Whether gradients of leaves can be summed where they will lie, whatever the instruction set.
 bool sums_in_place(const AttentionParams& params, int64_t dim);
+
+// Clears what forward saves and no step writes, so that a result has no accidental numbers: rows and gates of roots,
+// channels between a dimension and its padded one.
+void clear_unwritten(const Call& call);
 
 // A call without memory.
 Call make_call(const AttentionParams& params);

@@ -3,6 +3,7 @@
 #include "kernels/cpu/simd/targets.h"  // first
 // clang-format on
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -28,6 +29,7 @@ int64_t choose() {
   const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
   if (wish && *wish) {
     int64_t better = 0;  // a lower bit is a better target
+    std::string known;
     for (int64_t bit = 1; bit > 0 && bit <= usable; bit <<= 1) {
       if (!(usable & bit)) continue;
       if (lower_case(wish) == short_name(bit)) {
@@ -35,7 +37,10 @@ int64_t choose() {
         return bit;
       }
       better |= bit;
+      known += (known.empty() ? "" : ", ") + short_name(bit);
     }
+    std::fprintf(stderr, "ramify: RAMIFY_CPU_TARGET is %s; this machine has %s. Taking the first.\n", wish,
+                 known.c_str());
   }
   return usable & -usable;
 }

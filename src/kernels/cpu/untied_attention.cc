@@ -398,7 +398,7 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
       const V log_sum = load_leaves(call.log_sums, call, tile, h), slope = load_slopes(call, tile, h);
       const QueryTile queries = {s.columns, s.position_columns};
       // first all weights and products of the path, whose sum every gradient needs
-      V dot = hn::Zero(f);
+      V dot = hn::Zero(f), sum = hn::Zero(f);
       int64_t used = 0;
       for_each_family(call, tile, [&](const WalkNode& family, int64_t lane_begin, int64_t lane_end) {
         if (call.position_dim > 0) {
@@ -411,10 +411,13 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
             const V weight = hn::Load(f, weights + j * kLanes);
             const V part = hn::Mul(weight, hn::Load(f, products + j * kLanes));
             dot = hn::Add(dot, hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(f)), part));
+            sum = hn::Add(sum, weight);
           }
           used += keys.count;
         });
       });
+      // the weights sum to 1 only up to the rounding of log_sum, which would not cancel against the products
+      dot = hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(f)), hn::Div(dot, sum));
       HWY_ALIGN float dots[kLanes];
       hn::Store(dot, f, dots);
       for (int64_t l = 0; l < tile.count; ++l) {

@@ -215,8 +215,10 @@ struct Gates {
 };
 HWY_INLINE Gates gates_of(V e, V g) {
   const F f;
+  const V nothing = hn::Set(f, kMinusInfinity);
   const V most = hn::Max(e, g);
-  const M is_empty = hn::Eq(most, hn::Set(f, kMinusInfinity));
+  // of each, since the larger of NaN and a number may be the number
+  const M is_empty = hn::And(hn::Eq(e, nothing), hn::Eq(g, nothing));
   const V shift = hn::IfThenZeroElse(is_empty, most);
   const V inside = exp_lanes(hn::Sub(e, shift)), outside = exp_lanes(hn::Sub(g, shift));
   const V total = hn::Add(inside, outside);

@@ -7,7 +7,9 @@
 #define RAMIFY_CPU_SIMD_ROWS_INL_H_
 #endif
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/simd/lanes-inl.h"
@@ -47,12 +49,45 @@ struct BFloat16Lanes {  // the upper half of float32
     hn::StoreU(hn::DemoteTo(half, hn::BitCast(i, result)), half, to);
   }
 };
+
+// float16 where the processor cannot convert it: Highway's own way truncates and knows no infinity.
+inline float from_float16(uint16_t bits) {
+  const float sign = bits & 0x8000 ? -1.0f : 1.0f;
+  const int exponent = bits >> 10 & 0x1f, mantissa = bits & 0x3ff;
+  if (exponent == 0x1f) return mantissa ? std::numeric_limits<float>::quiet_NaN() : sign * -kMinusInfinity;
+  return sign * (exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                               : std::ldexp(static_cast<float>(mantissa + 0x400), exponent - 25));
+}
+inline uint16_t to_float16(float value) {
+  const int sign = std::signbit(value) ? 0x8000 : 0;
+  const float size = std::fabs(value);
+  if (value != value) return static_cast<uint16_t>(sign | 0x7e00);
+  if (size >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00);  // rounds to infinity
+  int exponent = -14;
+  if (size >= 6.103515625e-5f) exponent = std::ilogb(size);                                 // normal numbers
+  const auto mantissa = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));  // ties to even
+  // 0x400 of it is the exponent's lowest bit, in which a rounded-up mantissa may carry
+  return static_cast<uint16_t>(sign | (mantissa + ((exponent + 14) << 10)));
+}
+
 struct Float16Lanes {
   using Number = hwy::float16_t;
+  static constexpr bool kConverts = HWY_TARGET != HWY_SSE4;
   static HWY_INLINE V load(const hwy::float16_t* from) {
+    if constexpr (!kConverts) {
+      HWY_ALIGN float lanes[kLanes];
+      for (int64_t l = 0; l < kLanes; ++l) lanes[l] = from_float16(from[l].bits);
+      return hn::Load(F(), lanes);
+    }
     return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<hwy::float16_t, F>(), from));
   }
   static HWY_INLINE void store(V v, hwy::float16_t* to) {
+    if constexpr (!kConverts) {
+      HWY_ALIGN float lanes[kLanes];
+      hn::Store(v, F(), lanes);
+      for (int64_t l = 0; l < kLanes; ++l) to[l].bits = to_float16(lanes[l]);
+      return;
+    }
     const hn::Rebind<hwy::float16_t, F> half;
     hn::StoreU(hn::DemoteTo(half, v), half, to);
   }
