@@ -26,7 +26,7 @@ namespace ramify {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kSmallest = size_t{1} << 20;
+constexpr size_t kSmallest = size_t{1} << 17;
 constexpr size_t kRequestsPerSpan = 256;
 constexpr size_t kRoomBefore = size_t{64} << 10;  // for the Block; whole pages on every system, only one is touched
 
