@@ -86,7 +86,7 @@ TEST(WarmMemory, ANewBlockWastesAtMostAnEighth) {
 
 TEST(WarmMemory, LeavesSmallAndExcessiveRequestsToTorch) {
   WarmMemory memory(16 * kMiB);
-  for (const size_t bytes : {size_t{0}, size_t{1}, kMiB - 1, 17 * kMiB}) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, kMiB / 8 - 1, 17 * kMiB}) {
     const c10::DataPtr data = memory.allocate(bytes);
     EXPECT_EQ(data.get_deleter(), c10::GetAllocator(c10::DeviceType::CPU)->allocate(bytes).get_deleter()) << bytes;
   }
