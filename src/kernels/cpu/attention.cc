@@ -15,8 +15,6 @@ namespace {
 
 // Below this many multiply-adds threads would wait for each other longer than they work.
 constexpr int64_t kSerialWork = int64_t{1} << 19;
-// A whole call below this is shared by heads: each thread takes its heads through all steps without waiting.
-constexpr int64_t kSmallCall = int64_t{1} << 25;
 // Outputs that are larger than this would not stay in the caches.
 constexpr int64_t kStreamedBytes = int64_t{6} << 20;
 
@@ -249,23 +247,6 @@ void sum_positions(const Call& call, int64_t num_positions, float* grad_position
   });
 }
 
-// walk(heads, threads): all of a call for some heads with some threads.
-template <class Walk>
-void share_call(const Call& call, const Threads& threads, const Walk& walk) {
-  int64_t work = 0;
-  for (const WalkNode& node : call.p.walk.nodes.first(std::min<size_t>(call.p.walk.nodes.size(), 1 << 14))) {
-    work += family_work(call, node);
-  }
-  const bool is_small = call.p.walk.nodes.size() <= (1 << 14) && work * call.p.heads < kSmallCall;
-  if (!is_small || call.p.key_heads < 2 * threads.count) {
-    walk(HeadRange{0, call.p.key_heads}, threads);
-    return;
-  }
-  threads.run(call.p.key_heads, [&](int64_t begin, int64_t end, int64_t thread) {
-    walk(HeadRange{begin, end}, alone(thread));
-  });
-}
-
 bool can_stream(const Rows& rows, const AttentionParams& p, int64_t dim) {
   return p.storage == Storage::float32 && reinterpret_cast<uintptr_t>(rows.data) % 64 == 0 &&
          rows.row_stride % kRowPad == 0 && rows.head_stride % kRowPad == 0 && dim % kRowPad == 0;
@@ -275,6 +256,18 @@ int64_t num_leaves(const AttentionParams& p) {
   int64_t leaves = 0;
   for (int64_t n = 0; n < p.walk.totals.num_roots; ++n) leaves += p.walk.nodes[n].size;
   return leaves;
+}
+
+void tied_forward(const Walker& walker) {
+  walker.groves(grove_up);
+  walker.crown(kUp, kDown);
+  walker.groves_back(grove_down);
+}
+
+void tied_backward(const Walker& walker) {
+  walker.groves(grove_backward_up);
+  walker.crown(kBackwardUp, kBackwardDown);
+  walker.groves_back(grove_backward_down);
 }
 
 void untied_forward(const Walker& walker) {
@@ -306,6 +299,15 @@ void clear_sums(const Call& call, const Threads& threads) {
   clear(call.grad_node_positions, static_cast<int64_t>(p.walk.nodes.size()) * p.heads * call.position_dim);
 }
 
+// A call with its memory.
+Call prepare(const AttentionParams& params, Pass pass, float* saved, float* workspace, std::vector<Scratch>& scratch) {
+  Call call = make_call(params);
+  carve_saved(call, saved);
+  carve_workspace(call, pass, workspace, scratch);
+  call.scratch = scratch.data();
+  return call;
+}
+
 }  // namespace
 
 int64_t saved_size(const AttentionParams& params) {
@@ -324,46 +326,30 @@ int64_t backward_workspace(const AttentionParams& params, int64_t threads) {
 }
 
 void forward(const AttentionParams& params, const ForwardResult& result, float* workspace, const Threads& threads) {
-  Call call = make_call(params);
   std::vector<Scratch> scratch(threads.count);
-  carve_saved(call, result.saved);
+  Call call = prepare(params, Pass::forward, result.saved, workspace, scratch);
   clear_unwritten(call);
-  carve_workspace(call, Pass::forward, workspace, scratch);
-  call.scratch = scratch.data();
   call.out = result.out, call.root_energy = result.root_energy;
   call.streams = num_leaves(params) * params.heads * params.value_dim * 4 > kStreamedBytes &&
                  can_stream(call.out, params, params.value_dim);
-  share_call(call, threads, [&](HeadRange heads, const Threads& helpers) {
-    const Walker walker(call, heads, helpers);
-    walker.bare_leaves(bare_leaf);
-    if (params.tie == Tie::none) return untied_forward(walker);
-    walker.groves(grove_up);
-    walker.crown(kUp, kDown);
-    walker.groves_back(grove_down);
-  });
+  const Walker walker(call, {0, params.key_heads}, threads);
+  walker.bare_leaves(bare_leaf);
+  params.tie == Tie::none ? untied_forward(walker) : tied_forward(walker);
 }
 
 void backward(const AttentionParams& params, const BackwardInput& input, const BackwardResult& result, float* workspace,
               const Threads& threads) {
-  Call call = make_call(params);
   std::vector<Scratch> scratch(threads.count);
-  carve_saved(call, input.saved);
-  carve_workspace(call, Pass::backward, workspace, scratch);
-  call.scratch = scratch.data();
+  Call call = prepare(params, Pass::backward, input.saved, workspace, scratch);
   call.grad_out = input.grad_out, call.grad_root_energy = input.grad_root_energy;
   call.grad_q = result.grad_q, call.grad_k = result.grad_k, call.grad_v = result.grad_v;
   call.streams = num_leaves(params) * params.heads * params.dim * 4 > kStreamedBytes &&
                  can_stream(call.grad_q, params, params.dim) && can_stream(call.grad_k, params, params.dim) &&
                  can_stream(call.grad_v, params, params.value_dim);
   if (params.tie == Tie::none) clear_sums(call, threads);
-  share_call(call, threads, [&](HeadRange heads, const Threads& helpers) {
-    const Walker walker(call, heads, helpers);
-    walker.bare_leaves(bare_leaf_backward);
-    if (params.tie == Tie::none) return untied_backward(walker);
-    walker.groves(grove_backward_up);
-    walker.crown(kBackwardUp, kBackwardDown);
-    walker.groves_back(grove_backward_down);
-  });
+  const Walker walker(call, {0, params.key_heads}, threads);
+  walker.bare_leaves(bare_leaf_backward);
+  params.tie == Tie::none ? untied_backward(walker) : tied_backward(walker);
   if (params.position_dim > 0) sum_positions(call, input.num_positions, result.grad_positions, threads);
 }
 

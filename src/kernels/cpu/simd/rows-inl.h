@@ -93,6 +93,19 @@ struct Float16Lanes {
   }
 };
 
+// run(lanes) with the type of lanes that a storage has.
+template <class Run>
+HWY_INLINE void with_lanes(Storage storage, const Run& run) {
+  switch (storage) {
+    case Storage::float32:
+      return run(Float32Lanes());
+    case Storage::bfloat16:
+      return run(BFloat16Lanes());
+    case Storage::float16:
+      return run(Float16Lanes());
+  }
+}
+
 // Rows of `dim` numbers, `stride` bytes apart, into padded rows `width` apart, and back.
 template <class Lanes>
 inline void widen_rows_of(const char* from, int64_t stride, int64_t count, int64_t dim, float* to, int64_t width) {
@@ -122,25 +135,11 @@ inline void narrow_rows_of(const float* from, int64_t width, int64_t count, int6
 }
 inline void widen_rows(Storage storage, const char* from, int64_t stride, int64_t count, int64_t dim, float* to,
                        int64_t width) {
-  switch (storage) {
-    case Storage::float32:
-      return widen_rows_of<Float32Lanes>(from, stride, count, dim, to, width);
-    case Storage::bfloat16:
-      return widen_rows_of<BFloat16Lanes>(from, stride, count, dim, to, width);
-    case Storage::float16:
-      return widen_rows_of<Float16Lanes>(from, stride, count, dim, to, width);
-  }
+  with_lanes(storage, [&](auto lanes) { widen_rows_of<decltype(lanes)>(from, stride, count, dim, to, width); });
 }
 inline void narrow_rows(Storage storage, const float* from, int64_t width, int64_t count, int64_t dim, char* to,
                         int64_t stride) {
-  switch (storage) {
-    case Storage::float32:
-      return narrow_rows_of<Float32Lanes>(from, width, count, dim, to, stride);
-    case Storage::bfloat16:
-      return narrow_rows_of<BFloat16Lanes>(from, width, count, dim, to, stride);
-    case Storage::float16:
-      return narrow_rows_of<Float16Lanes>(from, width, count, dim, to, stride);
-  }
+  with_lanes(storage, [&](auto lanes) { narrow_rows_of<decltype(lanes)>(from, width, count, dim, to, stride); });
 }
 
 // Memory that will be read soon: the loops of the current family bring it nearer, a few lines a step, since many at
@@ -156,8 +155,8 @@ class Ahead {
   }
 
  private:
-  static inline const char kNothing = 0;
-  const char *at_ = &kNothing, *end_ = &kNothing;
+  static inline const char kNothing[256] = {};  // as much as a step looks at
+  const char *at_ = kNothing, *end_ = kNothing;
 };
 
 // Where there is nothing to bring.
@@ -246,14 +245,7 @@ inline void pool_stored_of(const char* from, int64_t stride, int64_t count, floa
 }
 inline void pool_stored(Storage storage, const char* from, int64_t stride, int64_t count, float scale, int64_t dim,
                         float* to) {
-  switch (storage) {
-    case Storage::float32:
-      return pool_stored_of<Float32Lanes>(from, stride, count, scale, dim, to);
-    case Storage::bfloat16:
-      return pool_stored_of<BFloat16Lanes>(from, stride, count, scale, dim, to);
-    case Storage::float16:
-      return pool_stored_of<Float16Lanes>(from, stride, count, scale, dim, to);
-  }
+  with_lanes(storage, [&](auto lanes) { pool_stored_of<decltype(lanes)>(from, stride, count, scale, dim, to); });
 }
 
 HWY_INLINE V dot_lanes(const float* a, const float* b, int64_t channels) {
