@@ -1,7 +1,18 @@
 """Attention over nested data: hierarchical self-attention for packed batches of trees."""
 
+import importlib
+
 from .forest import Forest
 from .functional import attention, attention_matrix, attention_padded, energy, node_mass
 
-__all__ = ["Forest", "attention", "attention_matrix", "attention_padded", "energy", "node_mass"]
+__all__ = ["Forest", "Model", "attention", "attention_matrix", "attention_padded", "energy", "load", "node_mass"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    # both have libraries of their own, which are loaded only for those who use them
+    if name == "nn":
+        return importlib.import_module(".nn", __name__)
+    if name in ("load", "Model"):
+        return getattr(importlib.import_module(".model", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,21 +5,22 @@ import pathlib
 
 import torch
 
-_NAME = "libramify_ops.so"
+_OPS = "libramify_ops.so"
 
 
-def _candidates():
+def _candidates(name):
     override = os.environ.get("RAMIFY_LIBRARY")
     if override:
-        yield pathlib.Path(override)
+        yield pathlib.Path(override) if name == _OPS else pathlib.Path(override).with_name(name)
         return
     package = pathlib.Path(__file__).resolve().parent
-    yield package / "lib" / _NAME  # an installed package
-    yield package.parent.parent / "build" / "release" / "lib" / _NAME  # a source tree after scripts/test
+    yield package / "lib" / name  # an installed package
+    yield package.parent.parent / "build" / "release" / "lib" / name  # a source tree after scripts/test
 
 
-def load():
-    tried = list(_candidates())
+def load(name):
+    """Loads one of the compiled libraries; ``RAMIFY_LIBRARY`` names that of the ops, and the others lie next to it."""
+    tried = list(_candidates(name))
     for path in tried:
         if not path.exists():
             continue
@@ -38,7 +39,7 @@ def load():
     )
 
 
-load()
+load(_OPS)
 
 
 _FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -2,10 +2,17 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
 namespace ramify::cli {
 
 void add_bench(CLI::App& app);
+void add_eval(CLI::App& app);
 void add_flops(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_predict(CLI::App& app);
+void add_report(CLI::App& app);
+void add_train(CLI::App& app, const std::vector<std::string>& command_line);
 
 }  // namespace ramify::cli

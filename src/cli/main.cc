@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "commands.h"
+#include "exit_status.h"
 #include "ramify/version.h"
 
 int main(int argc, char** argv) {
@@ -12,12 +13,19 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "ramify " RAMIFY_VERSION);
   app.require_subcommand(1);
   app.footer("Example:\n  ramify flops --tokens 4096 --hierarchy '16*'");
+  ramify::cli::add_train(app, {argv, argv + argc});
+  ramify::cli::add_eval(app);
+  ramify::cli::add_predict(app);
   ramify::cli::add_bench(app);
   ramify::cli::add_flops(app);
+  ramify::cli::add_inspect(app);
+  ramify::cli::add_report(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  } catch (const ramify::cli::ExitStatus& exit) {
+    return exit.status;
   } catch (const std::invalid_argument& error) {  // what the library says of a value that the user gave
     fmt::print(stderr, "ramify: {}\n", error.what());
     return 2;

@@ -12,17 +12,21 @@ namespace ramify {
 
 struct ProgramRun {
   int exit_code;
-  std::string output;  // of stdout, and of stderr where `arguments` redirect it
+  std::string output;  // of stdout, and of stderr where it is redirected
 };
 
-inline ProgramRun run(const std::string& arguments) {
-  FILE* pipe = popen((RAMIFY_PROGRAM " " + arguments).c_str(), "r");
+inline ProgramRun run_shell(const std::string& command) {
+  FILE* pipe = popen(command.c_str(), "r");
   EXPECT_NE(pipe, nullptr);
   ProgramRun result = {-1, ""};
   std::array<char, 4096> buffer;
   while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) result.output.append(buffer.data(), count);
   result.exit_code = WEXITSTATUS(pclose(pipe));
   return result;
+}
+
+inline ProgramRun run(const std::string& arguments) {
+  return run_shell(RAMIFY_PROGRAM " " + arguments);
 }
 
 }  // namespace ramify

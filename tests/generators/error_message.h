@@ -1,4 +1,4 @@
-// The message of the std::invalid_argument that a call throws.
+// The message of the exception that a call throws: std::invalid_argument, unless another type is asked for.
 #pragma once
 
 #include <stdexcept>
@@ -6,11 +6,11 @@
 
 namespace ramify::testing {
 
-template <class Call>
+template <class Exception = std::invalid_argument, class Call>
 std::string error_message(Call&& call) {
   try {
     call();
-  } catch (const std::invalid_argument& error) {
+  } catch (const Exception& error) {
     return error.what();
   }
   return "(no error)";

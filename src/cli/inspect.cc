@@ -1,0 +1,244 @@
+// `ramify inspect`: what a file of records is as nested signals: its schema, the shape of its trees, one record drawn,
+// and how fast it is read. No torch.
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "commands.h"
+#include "inspect_report.h"
+#include "inspect_tree.h"
+#include "io/atomic_file.h"
+#include "progress_line.h"
+#include "report/tree.h"
+#include "signal/batch.h"
+#include "signal/inference.h"
+#include "signal/standard_input.h"
+#include "signal/stream.h"
+
+namespace ramify::cli {
+namespace {
+
+struct InspectOptions {
+  std::vector<std::string> files;
+  signal::SchemaOptions schema;
+  std::string schema_file, tokenizer, task;
+  std::string text_levels = "paragraph,sentence,token";
+  std::string images;
+  std::string on_bad = "fail";
+  int64_t record = 0;         // from 1; 0: none
+  bool draws_record = false;  // on the terminal
+  std::string html;
+  bool json = false;
+  bool throughput = false;
+  int threads = 0;
+};
+
+using nlohmann::json;
+using SharedCompiler = std::shared_ptr<const signal::Compiler>;
+
+signal::SchemaOptions schema_options(const InspectOptions& options) {
+  signal::SchemaOptions schema = options.schema;
+  if (!options.schema_file.empty()) read_schema_file(options.schema_file, schema);
+  if (!options.tokenizer.empty()) schema.tokenizer = text::Tokenizer::load(options.tokenizer);
+  if (!options.task.empty()) schema.task = signal::task_of(options.task);
+  schema.text_levels = signal::parse_text_levels(options.text_levels);
+  schema.on_bad = signal::on_bad_of(options.on_bad);
+  return schema;
+}
+
+void show(ProgressLine& line, const char* what, const signal::ReadProgress& progress) {
+  const double share =
+      progress.bytes_total > 0 ? static_cast<double>(progress.bytes) / static_cast<double>(progress.bytes_total) : -1;
+  line.show(what, share, count_text(static_cast<double>(progress.records)) + " records");
+}
+
+// All records once: the statistics, and where the record to be drawn stands.
+struct Survey {
+  signal::SignalStatistics statistics;
+  signal::BadRecords bad;
+  std::string file;
+  int64_t line = 0;
+};
+
+void survey_record(const InspectOptions& options, const signal::Record& record, int64_t number, Survey& survey) {
+  const bool is_wanted = number == options.record;
+  if (is_wanted) {
+    survey.file = options.files[static_cast<size_t>(record.file)];
+    survey.line = record.line;
+  }
+  if (record.error.empty()) return survey.statistics.add(record.signal);
+  if (options.on_bad == "fail" || is_wanted) throw io::Error(record.error);
+  if (survey.bad.messages.size() < signal::BadRecords::kMaxMessages) survey.bad.messages.push_back(record.error);
+  ++survey.bad.count;
+}
+
+Survey survey_records(const InspectOptions& options, const SharedCompiler& compiler) {
+  Survey survey;
+  ProgressLine line;
+  int64_t number = 0;
+  signal::SignalStream stream(options.files, compiler, {.threads = options.threads});
+  for (signal::RecordChunk chunk; stream.next(chunk);) {
+    for (const signal::Record& record : chunk.records) survey_record(options, record, ++number, survey);
+    show(line, "reading", stream.progress());
+  }
+  if (options.record > number) {
+    throw std::invalid_argument(fmt::format("inspect: record {} is asked for, there are {}", options.record, number));
+  }
+  return survey;
+}
+
+bool reads_standard_input(const InspectOptions& options) {
+  return std::find(options.files.begin(), options.files.end(), "-") != options.files.end();
+}
+
+double core_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Reading, parsing, tokenising and the forests of batches, again and again for some seconds. Cores are counted by the
+// time that they really worked, so a machine that is busy otherwise gives the same figure.
+Throughput measure(const InspectOptions& options, const SharedCompiler& compiler) {
+  constexpr double kSeconds = 3;
+  using Clock = std::chrono::steady_clock;
+  Throughput result;
+  result.threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  const auto begin = Clock::now();
+  const double cores_begin = core_seconds();
+  do {
+    if (reads_standard_input(options)) signal::rewind_standard_input();
+    signal::SignalStream stream(options.files, compiler, {.threads = result.threads});
+    for (signal::RecordChunk chunk; stream.next(chunk);) {
+      std::vector<const signal::Signal*> signals;
+      for (const signal::Record& record : chunk.records) {
+        result.bytes += record.bytes;
+        if (record.error.empty()) signals.push_back(&record.signal);
+      }
+      signal::collate(signals, *compiler->schema());
+      result.records += static_cast<int64_t>(chunk.records.size());
+    }
+    result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  } while (result.seconds < kSeconds);
+  result.core_seconds = core_seconds() - cores_begin;
+  return result;
+}
+
+size_t terminal_width() {
+  winsize size{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::clamp<size_t>(size.ws_col, 40, 200) : 100;
+}
+
+signal::Signal labelled_record(const InspectOptions& options, const Inspection& inspection, const Survey& survey) {
+  if (survey.file == "-") signal::rewind_standard_input();
+  const signal::Compiler compiler(std::make_shared<const signal::Schema>(inspection.schema),
+                                  {.labels = signal::Labels::all, .images = options.images});
+  return read_lines(survey.file, std::vector{survey.line}, compiler).front().signal;
+}
+
+void write_results(const InspectOptions& options, const Inspection& inspection, const Survey& survey) {
+  json result = options.json ? inspection_json(inspection) : json();
+  if (!options.json) fmt::print("{}", inspection_text(inspection));
+  if (options.record > 0) {
+    const signal::Signal record = labelled_record(options, inspection, survey);
+    const std::string title = fmt::format("{}:{}", survey.file == "-" ? "standard input" : survey.file, survey.line);
+    if (options.json) result["record"] = {{"file", survey.file}, {"line", survey.line}, {"tree", tree_json(record)}};
+    if (!options.json && options.draws_record) fmt::print("\n{}\n{}", title, draw_tree(record, terminal_width()));
+    if (!options.html.empty()) {
+      io::write_file_atomic(options.html,
+                            report::tree_page(title, inspection_tables(inspection), tree_for_page(record)));
+    }
+  }
+  if (options.json) fmt::print("{}\n", result.dump(2));
+  if (!options.html.empty() && !options.json) fmt::print("\n{}\n", options.html);
+}
+
+void run(const InspectOptions& options) {
+  Inspection inspection;
+  inspection.files = options.files;
+  {
+    ProgressLine line;
+    inspection.schema = signal::infer_schema(options.files, schema_options(options),
+                                             [&](const auto& progress) { show(line, "schema", progress); });
+  }
+  const auto compiler = std::make_shared<const signal::Compiler>(
+      std::make_shared<const signal::Schema>(inspection.schema), signal::CompilerOptions{.images = options.images});
+  const Survey survey = survey_records(options, compiler);
+  inspection.statistics = survey.statistics;
+  inspection.bad = survey.bad;
+  for (const std::string& message : inspection.bad.messages) fmt::print(stderr, "ramify: skipped {}\n", message);
+  if (options.throughput) inspection.throughput = measure(options, compiler);
+  write_results(options, inspection, survey);
+}
+
+void add_schema_options(CLI::App& command, InspectOptions& options) {
+  command.add_option("--target", options.schema.target, "The field to be predicted, such as label or meta.kind");
+  command.add_option("--target-of", options.schema.target_of, "The array whose items the target has a label for each");
+  command.add_option("--task", options.task,
+                     "classification, regression, multilabel or nodes [by the target's values]");
+  command.add_option("--fields", options.schema.fields, "Only these fields, such as title,sections[].text")
+      ->delimiter(',');
+  command.add_option("--ignore", options.schema.ignore, "Fields to be left out")->delimiter(',');
+  command.add_option("--schema", options.schema_file, "A JSON file that says what fields are: see below");
+  command
+      .add_option("--text-levels", options.text_levels, "Levels of a text, or text-leaf: the whole text is one leaf")
+      ->capture_default_str();
+  command.add_option("--tokenizer", options.tokenizer,
+                     "vocab.txt, tokenizer.json or *.model instead of a vocabulary of the data's words");
+  command.add_option("--images", options.images, "A .tar that image paths are looked up in [beside the data]");
+  command.add_option("--image-size", options.schema.image.longest_side, "Longest side in pixels; larger images shrink")
+      ->check(CLI::Range(1, 8192))
+      ->capture_default_str();
+  command.add_option("--patch", options.schema.image.patch, "Pixels a side of a patch")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  command.add_option("--max-leaves", options.schema.max_leaves, "Leaves of a record; what follows is cut off")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--on-bad", options.on_bad, "fail, or skip records that cannot be read and count them")
+      ->check(CLI::IsMember({"fail", "skip"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* command = app.add_subcommand("inspect", "Show what records are as nested signals");
+  command->add_option("DATA", options->files, "Records, one a line: .jsonl, .jsonl.zst, or - for standard input")
+      ->required();
+  command->add_option("--record", options->record, "Draw this record (from 1) as its tree")->check(CLI::PositiveNumber);
+  command->add_option("--html", options->html, "Write the schema, the statistics and the tree of a record as a page");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->add_flag("--throughput", options->throughput, "Measure how fast records become batches");
+  command->add_option("--threads", options->threads, "Threads that read; 0: one a core")->check(CLI::Range(0, 1024));
+  add_schema_options(*command, *options);
+  command->footer(
+      "A schema file names fields and what they are (object array set text text-leaf category boolean number image\n"
+      "vector ignore): {\"fields\": {\"picture\": \"image\", \"year\": \"category\", \"notes\": \"ignore\"}}\n\n"
+      "Examples:\n"
+      "  ramify inspect reviews.jsonl --target label\n"
+      "  ramify inspect reviews.jsonl.zst --target label --record 3 --html record.html\n"
+      "  zstd -dc reviews.jsonl.zst | ramify inspect - --throughput --threads 1");
+  command->callback([options] {
+    options->draws_record = options->record > 0;
+    if (!options->html.empty() && options->record == 0) options->record = 1;
+    run(*options);
+  });
+}
+
+}  // namespace ramify::cli

@@ -1,0 +1,135 @@
+// `ramify train`: the options. The run itself needs torch and is in training_commands.cc.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "compute_options.h"
+#include "exit_status.h"
+#include "torch_library.h"
+#include "training_commands.h"
+
+namespace ramify::cli {
+namespace {
+
+using Command = std::shared_ptr<TrainCommand>;
+
+// An option that is one value of the settings: settings[part][key].
+template <class Value>
+CLI::Option* add_setting(CLI::App& app, const Command& command, const std::string& flag, const char* part,
+                         const char* key, const std::string& help) {
+  return app.add_option_function<Value>(
+      flag, [command, part, key](const Value& value) { command->settings[part][key] = value; }, help);
+}
+
+void add_data_options(CLI::App& app, const Command& command) {
+  constexpr const char* kPart = "data";
+  using Names = std::vector<std::string>;
+  add_setting<Names>(app, command, "DATA", kPart, "train",
+                     "records to learn from: .jsonl or .jsonl.zst files, - for standard input");
+  add_setting<std::string>(app, command, "--target", kPart, "target",
+                           "the field to predict, such as label or meta.kind");
+  add_setting<std::string>(app, command, "--target-of", kPart, "target_of",
+                           "the array whose items have one label each; the target is a list as long");
+  add_setting<std::string>(app, command, "--task", kPart, "task",
+                           "classification, regression, multilabel or nodes; found by itself from the target");
+  auto* valid =
+      add_setting<Names>(app, command, "--valid", kPart, "valid", "records to validate with after each epoch");
+  add_setting<double>(app, command, "--valid-fraction", kPart, "valid_fraction",
+                      "without --valid: this part of DATA, drawn at random [0.1]")
+      ->check(CLI::Range(0.0, 1.0))
+      ->excludes(valid);
+  add_setting<Names>(app, command, "--test", kPart, "test", "records to score the best model with at the end");
+  add_setting<Names>(app, command, "--fields", kPart, "fields", "use only these fields, such as title,sections")
+      ->delimiter(',');
+  add_setting<Names>(app, command, "--ignore", kPart, "ignore", "leave these fields out")->delimiter(',');
+  add_setting<std::string>(app, command, "--schema", kPart, "schema", "a JSON file that says what fields are");
+  add_setting<std::string>(
+      app, command, "--text-levels", kPart, "text_levels",
+      "how texts are divided: a part of paragraph,sentence,token that ends in token, or text-leaf");
+  add_setting<std::string>(app, command, "--images", kPart, "images", "a .tar that image paths are looked up in");
+  add_setting<int64_t>(app, command, "--image-size", kPart, "image_size", "longest side in pixels [224]")
+      ->check(CLI::Range(1, 8192));
+  add_setting<int64_t>(app, command, "--patch", kPart, "patch", "pixels a side of a patch [16]")
+      ->check(CLI::Range(1, 512));
+  add_setting<std::string>(app, command, "--tokenizer", kPart, "tokenizer",
+                           "vocab.txt, tokenizer.json or *.model instead of a vocabulary built from the data");
+  add_setting<int64_t>(app, command, "--vocabulary", kPart, "vocabulary", "most words of a built vocabulary [50000]")
+      ->check(CLI::Range(2, 10'000'000));
+  add_setting<int64_t>(app, command, "--min-count", kPart, "min_count", "rarer words are unknown [2]")
+      ->check(CLI::PositiveNumber);
+  add_setting<std::string>(app, command, "--word-vectors", kPart, "word_vectors",
+                           "vectors to begin with, in the ordinary text format; they stay as they are");
+  app.add_flag_callback(
+      "--train-vectors", [command] { command->settings["data"]["train_vectors"] = true; },
+      "let the word vectors learn, too");
+  add_setting<int64_t>(app, command, "--max-leaves", kPart, "max_leaves", "cut longer records off [4096]")
+      ->check(CLI::PositiveNumber);
+  add_setting<std::string>(app, command, "--on-bad", kPart, "on_bad",
+                           "what to do with a record that cannot be used: fail or skip [fail]")
+      ->check(CLI::IsMember({"fail", "skip"}));
+}
+
+void add_model_options(CLI::App& app, const Command& command) {
+  app.add_option("--config", command->config,
+                 "default, small, paper-language, paper-multimodal, or a file with \"model\" and \"training\"")
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--attention", [command](const std::string& name) { command->settings["attention"] = name; },
+         "hierarchical, flat (softmax over all leaves) or none (no mixing) [hierarchical]")
+      ->check(CLI::IsMember({"hierarchical", "flat", "none"}));
+  app.add_option("--set", command->set, "any value of the config, such as model.layers.0.heads=3 or training.clip=5")
+      ->allow_extra_args(false);
+}
+
+void add_training_options(CLI::App& app, const Command& command) {
+  constexpr const char* kPart = "training";
+  add_setting<int64_t>(app, command, "--epochs", kPart, "epochs", "times through the data [as the config says: 10]");
+  add_setting<double>(app, command, "--rate", kPart, "rate", "learning rate at its height [0.001]");
+  add_setting<double>(app, command, "--warmup", kPart, "warmup", "share of the steps in which the rate rises [0.05]");
+  add_setting<double>(app, command, "--weight-decay", kPart, "weight_decay", "of AdamW [0.01]");
+  add_setting<double>(app, command, "--clip", kPart, "clip", "largest norm of the gradients of a step [1]");
+  add_setting<int64_t>(app, command, "--batch-records", kPart, "batch_records", "most records in a batch [32]");
+  add_setting<int64_t>(app, command, "--batch-leaves", kPart, "batch_leaves", "most leaves in a batch [16384]");
+  add_setting<int64_t>(app, command, "--patience", kPart, "patience",
+                       "stop after so many epochs without a better validation; 0: never [0]");
+  add_setting<int64_t>(app, command, "--seed", kPart, "seed", "of parameters, order and dropout [0]");
+  add_setting<std::string>(app, command, "--dtype", kPart, "dtype", "float32 or bfloat16 [float32]");
+  add_setting<int64_t>(app, command, "--log-every", kPart, "log_every", "steps between two lines of metrics [50]");
+  add_setting<int64_t>(app, command, "--checkpoint-every", kPart, "checkpoint_every",
+                       "steps between two checkpoints [500]");
+}
+
+}  // namespace
+
+void add_compute_options(CLI::App& app, ComputeOptions& compute) {
+  app.add_option("--device", compute.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--threads", compute.threads, "threads that compute; 0: one a core")->check(CLI::Range(0, 1024));
+  app.add_option("--workers", compute.workers, "threads that read records; 0: one a core")->check(CLI::Range(0, 1024));
+}
+
+void add_train(CLI::App& app, const std::vector<std::string>& command_line) {
+  auto* train = app.add_subcommand("train", "Train a model on a file of nested records");
+  const auto command = std::make_shared<TrainCommand>();
+  add_data_options(*train, command);
+  train->add_option("--out", command->out, "folder for the model and everything about the run")->required();
+  add_model_options(*train, command);
+  add_training_options(*train, command);
+  train->add_flag("--resume", command->resume, "go on with the run in --out, bit for bit");
+  train->add_flag("--deterministic", command->deterministic, "the same bits each time on CUDA, too");
+  train->add_option("--explain", command->explanations, "records to store with the attention on their trees")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  train->add_flag("--json", command->json, "print the result as JSON");
+  add_compute_options(*train, command->compute);
+  train->footer(
+      "Examples:\n"
+      "  ramify train reviews.jsonl --target label --out runs/reviews\n"
+      "  ramify train train.jsonl.zst --valid dev.jsonl.zst --test test.jsonl.zst --target label --out runs/a\n"
+      "  ramify train reviews.jsonl --target label --attention flat --out runs/flat\n"
+      "  ramify train --resume --out runs/reviews");
+  command->command_line = command_line;
+  train->callback([command] { throw_exit_status(torch_function<RunTrain>(kTrainFunction)(*command)); });
+}
+
+}  // namespace ramify::cli

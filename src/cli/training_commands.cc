@@ -1,0 +1,245 @@
+// `ramify train`, `eval` and `predict` with torch: settings from the options, progress, results as tables or JSON.
+#include "training_commands.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "io/atomic_file.h"
+#include "io/error.h"
+#include "progress_line.h"
+#include "train/interrupt.h"
+#include "train/predictor.h"
+#include "train/run.h"
+
+namespace ramify::cli {
+namespace {
+
+constexpr int kInterrupted = 128;  // plus the signal, as shells do
+
+void apply(ComputeOptions& compute) {
+  if (compute.threads > 0) at::set_num_threads(compute.threads);
+  if (compute.workers == 0) compute.workers = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// KEY=VALUE with a path of keys and places, such as model.layers.0.heads=3. What is not JSON is a string.
+void apply_setting(nlohmann::json& settings, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw std::invalid_argument("--set " + text + ": expected KEY=VALUE, such as model.layers.0.heads=3");
+  }
+  std::string path = "/" + text.substr(0, equals);
+  std::replace(path.begin(), path.end(), '.', '/');
+  const std::string value = text.substr(equals + 1);
+  nlohmann::json parsed = nlohmann::json::parse(value, nullptr, false);
+  try {
+    settings[nlohmann::json::json_pointer(path)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
+  } catch (const nlohmann::json::exception&) {
+    throw std::invalid_argument("--set " + text + ": there is no such place in the config");
+  }
+}
+
+train::Settings settings_of(const TrainCommand& command) {
+  nlohmann::json settings = train::read_config(command.config);
+  settings.merge_patch(command.settings);
+  for (const std::string& text : command.set) apply_setting(settings, text);
+  return train::Settings::from_json(settings);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f}%", 100 * share);
+}
+
+std::string figures_text(const nlohmann::json& figures) {
+  std::string text = fmt::format("loss {:.4f}", figures.value("loss", 0.0));
+  for (const char* name : {"accuracy", "micro_f1", "macro_f1"}) {
+    if (figures.contains(name)) text += fmt::format("  {} {}", name, percent(figures[name]));
+  }
+  for (const char* name : {"rmse", "mae", "r2"}) {
+    if (figures.contains(name)) text += fmt::format("  {} {:.4g}", name, figures[name].get<double>());
+  }
+  return text;
+}
+
+class TrainProgress final : public train::RunObserver {
+ public:
+  void on_reading(const std::string& what, const signal::ReadProgress& progress) override {
+    const double share = progress.bytes_total > 0 ? static_cast<double>(progress.bytes) / progress.bytes_total : -1;
+    line_.show("reading " + what, share, count_text(static_cast<double>(progress.records)) + " records");
+  }
+
+  void on_ready(const train::RunDescription& run, const signal::Dataset& data, int64_t steps) override {
+    line_.print(fmt::format("{} records to learn from, {} to validate with, {:.0f} leaves a record", run.train_records,
+                            run.valid_records,
+                            static_cast<double>(data.num_leaves()) / static_cast<double>(data.size())));
+    if (data.num_truncated() > 0) {
+      line_.print(fmt::format("{} records were cut off at {} leaves", data.num_truncated(), run.schema->max_leaves));
+    }
+    line_.print(fmt::format("attention {}: {} parameters in the encoder, {} in tables; {} steps",
+                            train::name_of(run.settings.attention), run.parameters.encoder, run.parameters.tables,
+                            steps));
+  }
+
+  void on_step(const train::Progress& p) override {
+    std::string tail = fmt::format("loss {:.4f}", p.loss);
+    if (p.accuracy >= 0) tail += "  accuracy " + percent(p.accuracy);
+    tail += fmt::format("  {} records/s  {} left", count_text(p.records_per_second), duration_text(p.seconds_left));
+    line_.show(fmt::format("epoch {}/{}", p.epoch, p.epochs), static_cast<double>(p.step) / p.steps, tail);
+  }
+
+  void on_validation(int64_t epoch, const nlohmann::json& figures, bool best) override {
+    line_.print(fmt::format("epoch {:3}  validation: {}{}", epoch, figures_text(figures), best ? "  best so far" : ""));
+  }
+
+  void on_note(const std::string& text) override { line_.print(text); }
+
+ private:
+  ProgressLine line_;
+};
+
+void print_scores(const std::string& name, const nlohmann::json& scores) {
+  fmt::print("{:<8}{:>8} records  {}\n", name, scores["records"].get<int64_t>(), figures_text(scores));
+}
+
+void print_classes(const nlohmann::json& scores) {
+  if (!scores.contains("per_class")) return;
+  fmt::print("\n{:<24}{:>10}{:>10}{:>10}{:>10}\n", "class", "precision", "recall", "F1", "records");
+  for (const nlohmann::json& row : scores["per_class"]) {
+    fmt::print("{:<24}{:>10}{:>10}{:>10}{:>10}\n", row["class"].get<std::string>(), percent(row["precision"]),
+               percent(row["recall"]), percent(row["f1"]), row["support"].get<int64_t>());
+  }
+}
+
+int run_train(TrainCommand command) {
+  apply(command.compute);
+  TrainProgress progress;
+  const train::RunOptions options{.folder = command.out,
+                                  .resume = command.resume,
+                                  .device = command.compute.device,
+                                  .workers = command.compute.workers,
+                                  .deterministic = command.deterministic,
+                                  .explanations = command.explanations,
+                                  .command = command.command_line};
+  const train::RunResult result = train::train(settings_of(command), options, progress);
+  if (result.outcome == train::Outcome::interrupted) {
+    fmt::print(stderr, "interrupted; saved. Go on with: ramify train --resume --out {}\n", command.out);
+    return kInterrupted + train::InterruptGuard::caught();
+  }
+  if (command.json) {
+    fmt::print("{}\n", result.evaluation.dump(2));
+    return 0;
+  }
+  for (const char* split : {"valid", "test"}) {
+    if (result.evaluation.contains(split)) print_scores(split, result.evaluation[split]);
+  }
+  fmt::print(stderr, "saved in {}; look at it with: ramify report {}\n", command.out, command.out);
+  return 0;
+}
+
+int run_eval(UseCommand command) {
+  apply(command.compute);
+  const train::InterruptGuard interrupts;
+  ProgressLine line;
+  signal::BadRecords bad;
+  const nlohmann::json scores =
+      train::evaluate_files(command.folder, command.data,
+                            {.device = command.compute.device,
+                             .workers = command.compute.workers,
+                             .on_bad = command.on_bad,
+                             .images = command.images,
+                             .on_progress =
+                                 [&](int64_t done, int64_t total) {
+                                   line.show("scoring", static_cast<double>(done) / static_cast<double>(total),
+                                             count_text(done) + " records");
+                                 }},
+                            bad);
+  line.clear();
+  if (train::InterruptGuard::caught() != 0) {
+    fmt::print(stderr, "interrupted\n");
+    return kInterrupted + train::InterruptGuard::caught();
+  }
+  if (bad.count > 0) {
+    fmt::print(stderr, "{} bad records were skipped, first: {}\n", bad.count, bad.messages.front());
+  }
+  if (command.json) {
+    fmt::print("{}\n", scores.dump(2));
+  } else {
+    print_scores("all", scores);
+    print_classes(scores);
+  }
+  return 0;
+}
+
+// Lines to a file that is in its place only when it is whole, or to standard output as they come.
+class LineOutput {
+ public:
+  explicit LineOutput(const std::string& path) {
+    if (!path.empty()) file_.emplace(path);
+  }
+
+  void write(const std::string& line) {
+    if (file_) {
+      file_->write(line + "\n");
+    } else if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fputc('\n', stdout) == EOF) {
+      throw io::Error("standard output: cannot write");
+    }
+  }
+
+  void flush() { std::fflush(stdout); }
+
+  void commit() {
+    if (file_) file_->commit();
+    if (std::fflush(stdout) != 0) throw io::Error("standard output: cannot write");
+  }
+
+ private:
+  std::optional<io::AtomicFile> file_;
+};
+
+int run_predict(UseCommand command) {
+  apply(command.compute);
+  const train::InterruptGuard interrupts;
+  train::Predictor predictor(command.folder, command.compute.device, command.images);
+  LineOutput output(command.out);
+  ProgressLine line;
+  const int64_t bad = train::predict_files(
+      predictor, command.data,
+      {.workers = command.compute.workers,
+       .on_bad = signal::on_bad_of(command.on_bad),
+       .on_progress =
+           [&](const signal::ReadProgress& progress) {
+             output.flush();
+             line.show("predicting", -1, count_text(static_cast<double>(progress.records)) + " records");
+           }},
+      [&](const nlohmann::json& result) { output.write(result.dump()); });
+  line.clear();
+  if (train::InterruptGuard::caught() != 0) {
+    fmt::print(stderr, "interrupted\n");
+    return kInterrupted + train::InterruptGuard::caught();
+  }
+  output.commit();
+  if (bad > 0) fmt::print(stderr, "{} bad records have an error instead of a prediction\n", bad);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ramify::cli
+
+extern "C" {
+int ramify_run_train(const ramify::cli::TrainCommand& command) {
+  return ramify::cli::run_train(command);
+}
+int ramify_run_eval(const ramify::cli::UseCommand& command) {
+  return ramify::cli::run_eval(command);
+}
+int ramify_run_predict(const ramify::cli::UseCommand& command) {
+  return ramify::cli::run_predict(command);
+}
+}

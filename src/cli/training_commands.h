@@ -1,0 +1,48 @@
+// What `ramify train`, `eval` and `predict` ask of the half of the program that has torch (torch_library.h).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace ramify::cli {
+
+struct ComputeOptions {
+  std::string device = "cpu";
+  int threads = 0;  // of torch; 0: as it likes
+  int workers = 0;  // that read records; 0: one a core
+};
+
+struct TrainCommand {
+  std::string config = "default";
+  nlohmann::json settings = nlohmann::json::object();  // what was said: parts of train::Settings
+  std::vector<std::string> set;                        // KEY=VALUE, over the config
+  std::string out;
+  bool resume = false;
+  bool deterministic = false;
+  bool json = false;
+  int64_t explanations = 6;
+  ComputeOptions compute;
+  std::vector<std::string> command_line;
+};
+
+struct UseCommand {  // of a trained model
+  std::string folder;
+  std::vector<std::string> data;
+  std::string images;
+  std::string on_bad = "fail";
+  std::string out;  // predict: "" is standard output
+  bool json = false;
+  ComputeOptions compute;
+};
+
+using RunTrain = int(const TrainCommand&);
+using RunUse = int(const UseCommand&);
+
+// Names of the functions in the torch library; each returns the exit status.
+inline constexpr const char* kTrainFunction = "ramify_run_train";
+inline constexpr const char* kEvalFunction = "ramify_run_eval";
+inline constexpr const char* kPredictFunction = "ramify_run_predict";
+
+}  // namespace ramify::cli

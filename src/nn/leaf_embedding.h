@@ -1,0 +1,36 @@
+// The vectors of leaves, modality by modality.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "ramify/nn/batch.h"
+#include "ramify/nn/layer.h"
+#include "ramify/nn/module.h"
+
+namespace ramify::nn {
+
+class LeafEmbedding : public Module {
+ public:
+  explicit LeafEmbedding(std::vector<Modality> modalities);  // with their widths
+
+  // The leaves of each modality that occurs; one alone has all leaves. Throws c10::ValueError unless every leaf of the
+  // batch is there once.
+  std::vector<LeafRows> forward(const Batch& batch) const;
+
+  // Kinds of rows, as layers know them.
+  std::vector<LayerKind> kinds() const;
+
+  const at::Tensor& table(std::string_view modality) const;
+  void set_table(std::string_view modality, const at::Tensor& values, bool trainable);
+
+ private:
+  class Vectors;  // of one modality
+  size_t table_place(std::string_view modality) const;
+
+  std::vector<Modality> modalities_;
+  std::vector<std::shared_ptr<Vectors>> vectors_;
+};
+
+}  // namespace ramify::nn

@@ -1,0 +1,54 @@
+#include "ramify/nn/model.h"
+
+#include <ATen/ops/dropout.h>
+
+#include "nn/activation.h"
+#include "nn/linear.h"
+#include "nn/range_pooling.h"
+
+namespace ramify::nn {
+
+Model::Model(EncoderConfig config, std::vector<Modality> modalities, ModelInputs inputs, int64_t outputs)
+    : outputs_(outputs) {
+  TORCH_CHECK_VALUE(outputs > 0, "model: ", outputs, " outputs; expected at least 1");
+  encoder_ = register_module("encoder",
+                             std::make_shared<Encoder>(std::move(config), std::move(modalities), std::move(inputs)));
+  const int64_t width = encoder_->width(), hidden = this->config().mlp_width;
+  if (hidden > 0) hidden_ = register_module("hidden", std::make_shared<Linear>(width, hidden));
+  output_ = register_module("output", std::make_shared<Linear>(hidden > 0 ? hidden : width, outputs));
+}
+
+at::Tensor Model::represent(const Batch& batch, const at::Tensor& leaf_begin, const at::Tensor& leaf_end) const {
+  return pool_ranges(encoder_->forward(batch), leaf_begin, leaf_end, config().pooling_leaf);
+}
+
+at::Tensor Model::forward(const Batch& batch, const at::Tensor& leaf_begin, const at::Tensor& leaf_end) const {
+  const auto thinned = [&](const at::Tensor& rows) { return at::dropout(rows, config().dropout, is_training()); };
+  at::Tensor rows = thinned(represent(batch, leaf_begin, leaf_end));
+  if (hidden_) rows = thinned(activate(hidden_->forward(rows), config().activation));
+  return output_->forward(rows);
+}
+
+Encoding Model::encode(const Batch& batch) const {
+  return encoder_->forward(batch);
+}
+at::Tensor Model::node_mass(const Batch& batch, int64_t layer) const {
+  return encoder_->node_mass(batch, layer);
+}
+void Model::set_table(std::string_view modality, const at::Tensor& values, bool trainable) {
+  encoder_->set_table(modality, values, trainable);
+}
+void Model::set_compute_dtype(at::ScalarType dtype) {
+  encoder_->set_compute_dtype(dtype);
+}
+
+ParameterCounts Model::parameter_counts() const {
+  ParameterCounts counts;
+  for (const auto& entry : named_parameters()) {
+    const bool in_table = entry.key().starts_with("encoder.leaves.") || entry.key() == "encoder.positions.key.table";
+    (in_table ? counts.tables : counts.encoder) += entry.value().numel();
+  }
+  return counts;
+}
+
+}  // namespace ramify::nn

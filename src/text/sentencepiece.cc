@@ -1,0 +1,68 @@
+#include <sentencepiece_processor.h>
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "text/base64.h"
+#include "text/tokenizers.h"
+#include "text/utf8.h"
+
+namespace ramify::text {
+namespace {
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  SentencePieceTokenizer(std::string model, const std::string& name) : model_(std::move(model)) {
+    const auto status = processor_.LoadFromSerializedProto(model_);
+    if (!status.ok()) {
+      throw io::Error(name + ": is no SentencePiece model: " + status.ToString());
+    }
+  }
+
+  int64_t size() const override { return processor_.GetPieceSize(); }
+  int32_t unknown() const override { return processor_.unk_id(); }
+  std::string_view token(int32_t id) const override {
+    if (id < 0 || id >= size()) {
+      throw std::out_of_range("sentencepiece: no token " + std::to_string(id) + " of " + std::to_string(size()));
+    }
+    return processor_.IdToPiece(id);
+  }
+  nlohmann::json to_json() const override { return {{"type", "sentencepiece"}, {"model", to_base64(model_)}}; }
+
+ private:
+  void append(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>* spans) const override {
+    if (!spans) {
+      std::vector<int> pieces;
+      check(processor_.Encode(text, &pieces));
+      ids.insert(ids.end(), pieces.begin(), pieces.end());
+      return;
+    }
+    const auto encoded = processor_.EncodeAsImmutableProto(text);
+    for (const auto& piece : encoded.pieces()) {
+      ids.push_back(static_cast<int32_t>(piece.id()));
+      spans->push_back({piece.begin(), piece.end()});
+    }
+  }
+
+  static void check(const sentencepiece::util::Status& status) {
+    if (!status.ok()) throw std::runtime_error("sentencepiece: " + status.ToString());
+  }
+
+  std::string model_;
+  sentencepiece::SentencePieceProcessor processor_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> make_sentencepiece(std::string model, const std::string& name) {
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), name);
+}
+
+std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& json, const std::string& name) {
+  auto model = from_base64(json.at("model").get<std::string>());
+  if (!model) throw io::Error(name + ": the SentencePiece model is not base64");
+  return make_sentencepiece(std::move(*model), name);
+}
+
+}  // namespace ramify::text

@@ -1,0 +1,72 @@
+#include "train/adamw.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace ramify::train {
+
+AdamW::AdamW(const NamedTensors& parameters, const AdamWOptions& options) : options_(options) {
+  for (const auto& [name, parameter] : parameters) {
+    if (!parameter.requires_grad()) continue;
+    const at::Tensor values = parameter.detach();
+    slots_.push_back({.name = name,
+                      .parameter = parameter,
+                      .mean = at::zeros_like(values),
+                      .square = at::zeros_like(values),
+                      .steps = at::zeros({}, values.options().dtype(at::kFloat)),
+                      .decayed = parameter.dim() > 1});
+  }
+}
+
+void AdamW::step(double rate) {
+  const at::NoGradGuard no_grad;
+  for (const bool decayed : {true, false}) {
+    std::vector<at::Tensor> parameters, gradients, means, squares, steps;
+    for (const Slot& slot : slots_) {
+      if (slot.decayed != decayed || !slot.parameter.grad().defined()) continue;
+      parameters.push_back(slot.parameter);
+      gradients.push_back(slot.parameter.grad());
+      means.push_back(slot.mean);
+      squares.push_back(slot.square);
+      steps.push_back(slot.steps);
+    }
+    if (parameters.empty()) continue;
+    for (at::Tensor& count : steps) count.add_(1);
+    at::_fused_adamw_(parameters, gradients, means, squares, {}, steps, rate, options_.beta1, options_.beta2,
+                      decayed ? options_.weight_decay : 0.0, options_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+  }
+}
+
+void AdamW::clear_gradients() {
+  for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
+}
+
+void AdamW::clip_gradients(double limit) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  for (const Slot& slot : slots_) {
+    if (slot.parameter.grad().defined()) gradients.push_back(slot.parameter.grad());
+  }
+  if (gradients.empty()) return;
+  const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
+  at::_foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp_max(1));
+}
+
+NamedTensors AdamW::state() const {
+  NamedTensors state;
+  for (const Slot& slot : slots_) {
+    state.emplace_back(slot.name + ".mean", slot.mean);
+    state.emplace_back(slot.name + ".square", slot.square);
+    state.emplace_back(slot.name + ".steps", slot.steps);
+  }
+  return state;
+}
+
+}  // namespace ramify::train

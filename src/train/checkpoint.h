@@ -1,0 +1,44 @@
+// Where a run stands, on disk: parameters, moments and counts, so that it can go on as if it had never stopped.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ramify/nn/model.h"
+#include "train/adamw.h"
+#include "train/tensor_file.h"
+
+namespace ramify::train {
+
+struct TrainingState {
+  int64_t step = 0;
+  int64_t epoch = 0;
+  int64_t batch = 0;  // of the epoch: the next one
+  double best_quality = 0;
+  int64_t best_epoch = -1;  // none yet
+  bool finished = false;
+  double seconds = 0;  // spent so far
+  // since the last line of metrics
+  double loss_sum = 0;
+  int64_t loss_count = 0, rows = 0, right = 0;
+
+  nlohmann::json to_json() const;
+  static TrainingState from_json(const nlohmann::json& json);
+};
+
+// All tensors of a model, parameters and buffers, by name.
+NamedTensors model_tensors(const nn::Model& model);
+
+// Writes `folder` as a whole (io::FolderWriter); the one before survives until then.
+void save_checkpoint(const std::string& folder, const nn::Model& model, const AdamW& optimizer,
+                     const TrainingState& state);
+
+// io::Error if the folder is broken, or of another model.
+TrainingState load_checkpoint(const std::string& folder, nn::Model& model, AdamW& optimizer);
+
+// A folder with the model alone.
+void save_model(const std::string& folder, const nn::Model& model);
+void load_model(const std::string& folder, nn::Model& model);
+
+}  // namespace ramify::train

@@ -1,0 +1,34 @@
+// A model's outputs on the records of a data set, without learning.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "ramify/nn/model.h"
+#include "signal/dataset.h"
+#include "signal/loader.h"
+#include "train/objective.h"
+
+namespace ramify::train {
+
+struct EvaluationOptions {
+  signal::LoaderOptions loader;  // in the order as given
+  at::Device device = at::kCPU;
+  std::function<bool(int64_t records_done)> on_progress;  // false: stop
+};
+
+struct Evaluation {
+  Scores scores;
+  double loss = 0;  // the mean over rows
+  int64_t leaves = 0;
+  double seconds = 0;
+  std::vector<int64_t> wrong, right;  // classification: record numbers
+
+  nlohmann::json to_json() const;  // scores, loss, records, speed
+};
+
+Evaluation evaluate(nn::Model& model, const signal::Dataset& data, std::vector<int64_t> records,
+                    const EvaluationOptions& options);
+
+}  // namespace ramify::train

@@ -1,0 +1,132 @@
+#include "train/explain.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+
+#include "signal/stream.h"
+#include "train/batch_tensors.h"
+#include "train/objective.h"
+
+namespace ramify::train {
+namespace {
+
+constexpr size_t kShownProbabilities = 5;
+
+// The mean over layers of what each leaf receives; empty without attention.
+std::vector<double> leaf_mass(nn::Model& model, const BatchTensors& batch) {
+  const auto layers = static_cast<int64_t>(model.config().layers.size());
+  const Forest& forest = batch.source->forest;
+  std::vector<double> mass(forest.num_leaves());
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    if (model.config().layers[layer].attention == nn::Attention::none) return {};
+    const at::Tensor nodes = model.node_mass(batch.input, layer).to(at::kCPU, at::kDouble).contiguous();
+    for (size_t leaf = 0; leaf < mass.size(); ++leaf) {
+      mass[leaf] += nodes.const_data_ptr<double>()[forest.leaf_nodes()[leaf]] / static_cast<double>(layers);
+    }
+  }
+  return mass;
+}
+
+// Bottom-up over the record's own tree, which flat attention does not know: children follow their parents.
+nlohmann::json tree_json(const signal::Signal& signal, const std::vector<double>& leaf_mass) {
+  const auto nodes = static_cast<size_t>(signal.num_nodes());
+  std::vector<size_t> first_child(nodes);
+  for (size_t n = 0, next = 1; n < nodes; ++n) {
+    first_child[n] = next;
+    next += static_cast<size_t>(signal.children[n]);
+  }
+  // leaves are numbered left to right: how many lie below a node, then where they begin
+  std::vector<int64_t> leaves(nodes), first_leaf(nodes);
+  for (size_t n = nodes; n-- > 0;) {
+    leaves[n] = signal.children[n] == 0 ? 1 : 0;
+    for (int32_t c = 0; c < signal.children[n]; ++c) leaves[n] += leaves[first_child[n] + static_cast<size_t>(c)];
+  }
+  for (size_t n = 0; n < nodes; ++n) {
+    int64_t begin = first_leaf[n];
+    for (int32_t c = 0; c < signal.children[n]; ++c) {
+      first_leaf[first_child[n] + static_cast<size_t>(c)] = begin;
+      begin += leaves[first_child[n] + static_cast<size_t>(c)];
+    }
+  }
+  std::vector<nlohmann::json> trees(nodes);
+  for (size_t n = nodes; n-- > 0;) {
+    const signal::NodeLabel& label = signal.labels[n];
+    nlohmann::json& tree = trees[n];
+    tree = {{"label", label.label}, {"kind", label.kind}, {"leaves", leaves[n]}};
+    if (!label.text.empty()) tree["text"] = label.text;
+    if (!leaf_mass.empty()) {
+      double mass = 0;
+      for (int64_t leaf = first_leaf[n]; leaf < first_leaf[n] + leaves[n]; ++leaf) mass += leaf_mass[leaf];
+      tree["mass"] = mass;
+    }
+    if (signal.children[n] == 0) continue;
+    nlohmann::json children = nlohmann::json::array();
+    for (int32_t c = 0; c < signal.children[n]; ++c) {
+      children.push_back(std::move(trees[first_child[n] + static_cast<size_t>(c)]));
+    }
+    tree["children"] = std::move(children);
+  }
+  return std::move(trees[0]);
+}
+
+nlohmann::json truth_of(const signal::SignalTarget& known, const signal::Target& target) {
+  if (target.task == signal::Task::regression) return known.value;
+  nlohmann::json names = nlohmann::json::array();
+  for (const int32_t c : known.classes) names.push_back(c < 0 ? nlohmann::json() : nlohmann::json(target.classes[c]));
+  return target.task == signal::Task::classification ? names.at(0) : names;
+}
+
+nlohmann::json most_likely(const nlohmann::json& probabilities) {
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const auto& [name, share] : probabilities.items()) sorted.emplace_back(-share.get<double>(), name);
+  std::ranges::sort(sorted);
+  nlohmann::json shown = nlohmann::json::object();
+  for (size_t i = 0; i < std::min(sorted.size(), kShownProbabilities); ++i) shown[sorted[i].second] = -sorted[i].first;
+  return shown;
+}
+
+}  // namespace
+
+nlohmann::json explain(nn::Model& model, const RunDescription& run, const signal::Signal& labelled, at::Device device) {
+  const at::NoGradGuard no_grad;
+  const signal::Signal* const one[] = {&labelled};
+  const BatchTensors batch = to_tensors(signal::collate(one, *run.schema, structure_of(run.settings.attention)),
+                                        model.encoder().inputs(), device);
+  const at::Tensor outputs = model.forward(batch.input, batch.targets.leaf_begin, batch.targets.leaf_end);
+  nlohmann::json result = {{"tree", tree_json(labelled, leaf_mass(model, batch))}};
+  if (labelled.target.known) result["truth"] = truth_of(labelled.target, run.schema->target);
+  if (run.schema->target.task == signal::Task::nodes) {
+    result["prediction"] = nlohmann::json::array();
+    for (int64_t row = 0; row < outputs.size(0); ++row) {
+      result["prediction"].push_back(prediction(outputs[row], run.schema->target)["prediction"]);
+    }
+    return result;
+  }
+  const nlohmann::json predicted = prediction(outputs[0], run.schema->target);
+  result["prediction"] = predicted["prediction"];
+  if (predicted.contains("probabilities")) result["probabilities"] = most_likely(predicted["probabilities"]);
+  return result;
+}
+
+nlohmann::json explain_records(nn::Model& model, const RunDescription& run, const signal::Dataset& data,
+                               const std::vector<int64_t>& records, at::Device device) {
+  const signal::Compiler compiler(run.schema, {.labels = signal::Labels::all, .images = run.settings.data.images});
+  std::map<std::string, std::vector<int64_t>> lines;  // by file
+  for (const int64_t record : records) lines[data.file(record)].push_back(data.line(record));
+  nlohmann::json explained = nlohmann::json::array();
+  for (auto& [file, numbers] : lines) {
+    if (file == "-") continue;  // standard input cannot be read twice
+    std::ranges::sort(numbers);
+    for (const signal::Record& record : signal::read_lines(file, numbers, compiler)) {
+      if (!record.error.empty()) continue;
+      nlohmann::json one = explain(model, run, record.signal, device);
+      one["line"] = record.line;
+      explained.push_back(std::move(one));
+    }
+  }
+  return {{"records", explained}};
+}
+
+}  // namespace ramify::train

@@ -1,0 +1,23 @@
+// Which parts of a record a model looked at: its tree with the share of attention on every node.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "ramify/nn/model.h"
+#include "signal/dataset.h"
+#include "train/run_folder.h"
+
+namespace ramify::train {
+
+// {"line", "truth", "prediction", "probabilities", "tree"} of a record that was compiled with labels; "truth" only
+// where it is known. A node of the tree has label, kind, text, leaves, mass, children; no mass if leaves do not see
+// each other.
+nlohmann::json explain(nn::Model& model, const RunDescription& run, const signal::Signal& labelled, at::Device device);
+
+// The same for records of a data set, read once more with labels: {"records": [...]}.
+nlohmann::json explain_records(nn::Model& model, const RunDescription& run, const signal::Dataset& data,
+                               const std::vector<int64_t>& records, at::Device device);
+
+}  // namespace ramify::train

@@ -1,0 +1,150 @@
+#include "train/settings.h"
+
+#include <array>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "io/atomic_file.h"
+#include "io/error.h"
+#include "train/named_configs.h"
+
+namespace ramify::train {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Mixing>, 3> kMixings = {
+    {{"hierarchical", Mixing::hierarchical}, {"flat", Mixing::flat}, {"none", Mixing::none}}};
+
+// Calls visit(key, member) for every setting of the data: the one list that reading and writing share.
+template <class Data, class Visit>
+void visit_data(Data& data, const Visit& visit) {
+  visit("train", data.train);
+  visit("valid", data.valid);
+  visit("test", data.test);
+  visit("valid_fraction", data.valid_fraction);
+  visit("target", data.target);
+  visit("target_of", data.target_of);
+  visit("task", data.task);
+  visit("fields", data.fields);
+  visit("ignore", data.ignore);
+  visit("schema", data.schema);
+  visit("text_levels", data.text_levels);
+  visit("images", data.images);
+  visit("tokenizer", data.tokenizer);
+  visit("word_vectors", data.word_vectors);
+  visit("train_vectors", data.train_vectors);
+  visit("vocabulary", data.vocabulary);
+  visit("min_count", data.min_count);
+  visit("max_leaves", data.max_leaves);
+  visit("image_size", data.image_size);
+  visit("patch", data.patch);
+  visit("on_bad", data.on_bad);
+}
+
+DataSettings data_from_json(const nlohmann::json& json) {
+  DataSettings data;
+  size_t known = 0;
+  visit_data(data, [&](const char* key, auto& member) {
+    const auto found = json.find(key);
+    if (found == json.end()) return;
+    ++known;
+    try {
+      found->get_to(member);
+    } catch (const nlohmann::json::exception&) {
+      throw std::invalid_argument(std::string("data: ") + key + " is " + found->dump() + ", which is of another type");
+    }
+  });
+  if (known != json.size()) throw std::invalid_argument("data: it has settings that this version does not know");
+  return data;
+}
+
+}  // namespace
+
+Mixing mixing_of(std::string_view name) {
+  for (const auto& [text, mixing] : kMixings) {
+    if (text == name) return mixing;
+  }
+  throw std::invalid_argument("attention is " + std::string(name) + "; expected hierarchical, flat or none");
+}
+
+std::string_view name_of(Mixing mixing) {
+  return kMixings[static_cast<size_t>(mixing)].first;
+}
+
+// Without mixing the hierarchy is of no use but for pooling, which both give alike.
+signal::Structure structure_of(Mixing mixing) {
+  return mixing == Mixing::flat ? signal::Structure::flat : signal::Structure::hierarchical;
+}
+
+signal::SchemaOptions DataSettings::schema_options() const {
+  signal::SchemaOptions options;
+  options.target = target;
+  options.target_of = target_of;
+  if (!task.empty()) options.task = signal::task_of(task);
+  options.fields = fields;
+  options.ignore = ignore;
+  options.text_levels = signal::parse_text_levels(text_levels);
+  if (!tokenizer.empty()) options.tokenizer = text::Tokenizer::load(tokenizer);
+  options.vocabulary = {.min_count = min_count, .max_size = vocabulary};
+  options.image.patch = patch;
+  options.image.longest_side = image_size;
+  options.max_leaves = max_leaves;
+  options.on_bad = signal::on_bad_of(on_bad);
+  if (!schema.empty()) signal::read_schema_file(schema, options);
+  return options;
+}
+
+Settings Settings::from_json(const nlohmann::json& json) {
+  Settings settings;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "data") {
+      settings.data = data_from_json(value);
+    } else if (key == "attention") {
+      settings.attention = mixing_of(value.get<std::string>());
+    } else if (key == "model") {
+      settings.model = nn::EncoderConfig::from_json(value.dump(), "model");
+    } else if (key == "training") {
+      settings.training = TrainingOptions::from_json(value);
+    } else {
+      throw std::invalid_argument("settings: there is no part " + key + "; expected data, attention, model, training");
+    }
+  }
+  settings.model.set_attention(settings.attention == Mixing::none ? nn::Attention::none : nn::Attention::hierarchical);
+  return settings;
+}
+
+nlohmann::json Settings::to_json() const {
+  nlohmann::json data_json = nlohmann::json::object();
+  visit_data(data, [&](const char* key, const auto& member) { data_json[key] = member; });
+  return {{"data", data_json},
+          {"attention", name_of(attention)},
+          {"model", nlohmann::json::parse(model.to_json())},
+          {"training", training.to_json()}};
+}
+
+nlohmann::json read_config(const std::string& name_or_file) {
+  for (const NamedConfig& config : kNamedConfigs) {
+    if (config.name == name_or_file) return nlohmann::json::parse(config.json);
+  }
+  if (!std::filesystem::exists(name_or_file)) {
+    std::string names;
+    for (const std::string& name : config_names()) names += (names.empty() ? "" : ", ") + name;
+    throw std::invalid_argument("there is no config " + name_or_file + "; expected a file, or one of " + names);
+  }
+  nlohmann::json config = nlohmann::json::parse(io::read_file(name_or_file, 1 << 20), nullptr, false);
+  if (!config.is_object()) throw io::Error(name_or_file + ": not a JSON object");
+  for (const auto& [key, value] : config.items()) {
+    if (key != "model" && key != "training") {
+      throw io::Error(name_or_file + ": there is no part " + key + "; expected model and training");
+    }
+  }
+  return config;
+}
+
+std::vector<std::string> config_names() {
+  std::vector<std::string> names;
+  for (const NamedConfig& config : kNamedConfigs) names.emplace_back(config.name);
+  return names;
+}
+
+}  // namespace ramify::train

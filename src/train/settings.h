@@ -1,0 +1,65 @@
+// Everything that decides what a run learns: data, model, training. It is stored with the run, and a resumed run must
+// have the same. What only decides how it is computed (device, threads) is not part of it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ramify/nn/config.h"
+#include "signal/batch.h"
+#include "signal/inference.h"
+#include "train/training_options.h"
+
+namespace ramify::train {
+
+enum class Mixing {
+  hierarchical,
+  flat,  // one family of all leaves: softmax attention
+  none,  // leaves do not see each other
+};
+Mixing mixing_of(std::string_view name);  // std::invalid_argument with the names
+std::string_view name_of(Mixing mixing);
+signal::Structure structure_of(Mixing mixing);
+
+struct DataSettings {
+  std::vector<std::string> train, valid, test;  // files
+  double valid_fraction = 0.1;                  // of the training records, if `valid` is empty
+  std::string target, target_of, task;
+  std::vector<std::string> fields, ignore;
+  std::string schema;  // a schema file
+  std::string text_levels = "paragraph,sentence,token";
+  std::string images;     // a .tar
+  std::string tokenizer;  // a tokenizer file
+  std::string word_vectors;
+  bool train_vectors = false;
+  int64_t vocabulary = 50'000;
+  int64_t min_count = 2;
+  int64_t max_leaves = 4096;
+  int64_t image_size = 224;
+  int64_t patch = 16;
+  std::string on_bad = "fail";
+
+  // Reads the schema file and the tokenizer, if there are any.
+  signal::SchemaOptions schema_options() const;
+};
+
+struct Settings {
+  DataSettings data;
+  Mixing attention = Mixing::hierarchical;
+  nn::EncoderConfig model;
+  TrainingOptions training;
+
+  // {"data": {...}, "attention": "...", "model": {...}, "training": {...}}; what is not said has its default. Throws
+  // std::invalid_argument that names the key.
+  static Settings from_json(const nlohmann::json& json);
+  nlohmann::json to_json() const;
+};
+
+// A config by its name (`default`, `paper-language`, …) or file: the "model" and "training" parts of settings.
+// std::invalid_argument with the known names.
+nlohmann::json read_config(const std::string& name_or_file);
+std::vector<std::string> config_names();
+
+}  // namespace ramify::train

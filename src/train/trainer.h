@@ -1,0 +1,95 @@
+// The training loop: steps, validation after each epoch, checkpoints, early stopping. Every step depends on the
+// settings, the data and the step's number alone, so a run that was stopped anywhere goes on bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ramify/nn/model.h"
+#include "signal/dataset.h"
+#include "signal/loader.h"
+#include "train/adamw.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+#include "train/metrics_log.h"
+#include "train/settings.h"
+
+namespace ramify::train {
+
+struct Progress {
+  int64_t epoch = 0, epochs = 0;  // from 1
+  int64_t step = 0, steps = 0;
+  double loss = 0;       // mean since the last line of metrics
+  double accuracy = -1;  // the same; -1: the task has none
+  double records_per_second = 0, leaves_per_second = 0;
+  double seconds_left = 0;
+};
+
+class TrainingObserver {
+ public:
+  virtual ~TrainingObserver() = default;
+  virtual void on_step(const Progress&) {}
+  virtual void on_validation(int64_t /*epoch*/, const nlohmann::json& /*figures*/, bool /*best*/) {}
+};
+
+enum class Outcome { finished, stopped_early, interrupted };
+
+struct TrainerParts {
+  nn::Model& model;
+  const signal::Dataset& train;
+  std::vector<int64_t> train_records;
+  const signal::Dataset& valid;
+  std::vector<int64_t> valid_records;
+  const Settings& settings;
+  std::string folder;  // of the run
+  at::Device device = at::kCPU;
+  int workers = 1;
+  TrainingObserver& observer;
+};
+
+class Trainer {
+ public:
+  explicit Trainer(TrainerParts parts);
+
+  // Goes on where the checkpoint in the folder stands. io::Error if there is a broken one.
+  void resume();
+
+  // Until the end, or until a signal is caught (InterruptGuard); then a checkpoint is written first.
+  Outcome run();
+
+  const TrainingState& state() const { return state_; }
+  int64_t total_steps() const { return total_steps_; }
+
+ private:
+  struct Done {  // a step whose numbers have not been read yet: reading waits for the device
+    at::Tensor loss, outputs;
+    std::shared_ptr<const signal::Batch> batch;
+  };
+
+  bool run_epoch(MetricsLog& log);  // false: interrupted
+  void step(const BatchTensors& batch);
+  void read_done_steps();
+  void report_step(MetricsLog& log);
+  void validate(MetricsLog& log);
+  void checkpoint();
+  bool patience_is_over() const;
+  double seconds() const;
+  std::string checkpoint_folder() const { return parts_.folder + "/checkpoint"; }
+
+  TrainerParts parts_;
+  const TrainingOptions& options_;
+  const signal::Target& target_;
+  AdamW optimizer_;
+  signal::Loader loader_;
+  TrainingState state_;
+  int64_t total_steps_ = 0, warmup_steps_ = 0, batches_in_epoch_ = 0;
+  std::vector<Done> done_;
+  double started_ = 0;  // of this process, on the steady clock
+  double speed_started_ = 0;
+  int64_t speed_records_ = 0, speed_leaves_ = 0, speed_steps_ = 0;
+};
+
+}  // namespace ramify::train

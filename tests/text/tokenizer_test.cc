@@ -1,0 +1,314 @@
+#include "text/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <sentencepiece_trainer.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <stdexcept>
+
+#include "generators/error_message.h"
+#include "generators/temporary_folder.h"
+#include "io/error.h"
+#include "text/base64.h"
+#include "text/utf8.h"
+
+namespace ramify::text {
+namespace {
+
+using testing::error_message;
+using testing::TemporaryFolder;
+using Tokens = std::vector<std::string>;
+
+std::vector<int32_t> ids(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> all;
+  tokenizer.tokenize(text, all);
+  return all;
+}
+
+Tokens tokens(const Tokenizer& tokenizer, std::string_view text) {
+  Tokens all;
+  for (const int32_t id : ids(tokenizer, text)) all.emplace_back(tokenizer.token(id));
+  return all;
+}
+
+Tokens sources(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> all;
+  std::vector<Span> spans;
+  tokenizer.tokenize(text, all, spans);
+  EXPECT_EQ(all, ids(tokenizer, text));
+  EXPECT_EQ(all.size(), spans.size());
+  Tokens parts;
+  for (const Span span : spans) parts.emplace_back(span.of(text));
+  return parts;
+}
+
+// Spans lie inside the text, whatever it is.
+void expect_sound_spans(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> all;
+  std::vector<Span> spans;
+  tokenizer.tokenize(text, all, spans);
+  ASSERT_EQ(all.size(), spans.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_GE(all[i], 0);
+    ASSERT_LT(all[i], tokenizer.size());
+    ASSERT_LE(spans[i].begin, spans[i].end);
+    ASSERT_LE(spans[i].end, text.size());
+    ASSERT_TRUE(i == 0 || spans[i - 1].begin <= spans[i].begin);
+  }
+}
+
+std::string random_text(std::mt19937& random) {
+  constexpr std::string_view kPieces[] = {"un",
+                                          "aff",
+                                          "able",
+                                          "a",
+                                          "N",
+                                          "'t",
+                                          " ",
+                                          "\n",
+                                          ".",
+                                          "3",
+                                          "\xFF",
+                                          "\xC3",
+                                          "\xC3\xA9",
+                                          "\xCC\x81",
+                                          "\xE6\xBC\xA2",
+                                          "\xEA\xB0\x80",
+                                          "\xF0\x9F\x98\x80",
+                                          "\xC2\xAD"};
+  std::string text;
+  for (size_t length = random() % 12; length > 0; --length) text += kPieces[random() % std::size(kPieces)];
+  return text;
+}
+
+void expect_sound_everywhere(const Tokenizer& tokenizer) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 5'000; ++i) expect_sound_spans(tokenizer, random_text(random));
+}
+
+void expect_same_after_json(const Tokenizer& tokenizer, std::string_view text) {
+  const std::string stored = tokenizer.to_json().dump();
+  const auto again = Tokenizer::from_json(nlohmann::json::parse(stored), "schema.json");
+  EXPECT_EQ(again->size(), tokenizer.size());
+  EXPECT_EQ(again->unknown(), tokenizer.unknown());
+  EXPECT_EQ(ids(*again, text), ids(tokenizer, text));
+  EXPECT_EQ(again->to_json().dump(), stored);
+}
+
+TEST(WordTokenizer, WordsAreLookedUp) {
+  const auto tokenizer = Tokenizer::word(Vocabulary({"<unk>", "do", "n't", "go"}));
+  EXPECT_EQ(ids(*tokenizer, "Don't stop"), (std::vector<int32_t>{1, 2, 0}));
+  EXPECT_EQ(sources(*tokenizer, "Don't stop"), (Tokens{"Do", "n't", "stop"}));
+  EXPECT_EQ(tokenizer->size(), 4);
+  expect_same_after_json(*tokenizer, "Don't go on");
+  expect_sound_everywhere(*tokenizer);
+}
+
+const std::string kVocabulary =
+    "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nthe\nfox\n##es\n,\n.\n\xE6\xBC\xA2\ncafe\n##\xC3\xA9\n[\n]\ni\n"
+    "\xE1\x84\x80\n##\xE1\x85\xA1\no\xF0\x9D\x85\xA5\xF0\x9D\x85\xAD\n";
+
+TEST(WordPiece, WordsAreCutIntoTheLongestPieces) {
+  const TemporaryFolder folder;
+  const auto tokenizer = Tokenizer::load(folder.write("vocab.txt", kVocabulary));
+  EXPECT_EQ(tokens(*tokenizer, "The unaffable foxes, the foxable."),
+            (Tokens{"the", "un", "##aff", "##able", "fox", "##es", ",", "the", "fox", "##able", "."}));
+  EXPECT_EQ(sources(*tokenizer, "The UNAFFABLE"), (Tokens{"The", "UN", "AFF", "ABLE"}));
+  EXPECT_EQ(tokenizer->unknown(), 1);
+  expect_same_after_json(*tokenizer, "The unaffable fox");
+  expect_sound_everywhere(*tokenizer);
+}
+
+TEST(WordPiece, WordThatCannotBeCutIsUnknownAsAWhole) {
+  const TemporaryFolder folder;
+  const auto tokenizer = Tokenizer::load(folder.write("vocab.txt", kVocabulary));
+  EXPECT_EQ(tokens(*tokenizer, "unaffx the"), (Tokens{"[UNK]", "the"}));
+  EXPECT_EQ(sources(*tokenizer, "unaffx the"), (Tokens{"unaffx", "the"}));
+  std::string long_word = "un";
+  for (int i = 0; i < 32; ++i) long_word += "aff";  // 98 letters
+  EXPECT_EQ(tokens(*tokenizer, long_word + "es").size(), 34u);
+  EXPECT_EQ(tokens(*tokenizer, long_word + "aff"), (Tokens{"[UNK]"}));
+  EXPECT_EQ(sources(*tokenizer, long_word + "aff the"), (Tokens{long_word + "aff", "the"}));
+}
+
+TEST(WordPiece, AccentsCaseControlsAndChineseFollowBert) {
+  const TemporaryFolder folder;
+  const auto tokenizer = Tokenizer::load(folder.write("vocab.txt", kVocabulary));
+  EXPECT_EQ(tokens(*tokenizer, "CAF\xC3\x89 cafe\xCC\x81"), (Tokens{"cafe", "cafe"}));
+  EXPECT_EQ(sources(*tokenizer, "CAF\xC3\x89"), (Tokens{"CAF\xC3\x89"}));
+  EXPECT_EQ(tokens(*tokenizer, "\xC4\xB0"), (Tokens{"i"}));  // I with a dot
+  EXPECT_EQ(tokens(*tokenizer,
+                   "\xE6\xBC\xA2\xE6\xBC\xA2"
+                   "fox"),
+            (Tokens{"\xE6\xBC\xA2", "\xE6\xBC\xA2", "fox"}));
+  EXPECT_EQ(tokens(*tokenizer, "f\xC2\xADo\x07x\xEF\xBF\xBD\xFF"), (Tokens{"fox"}));
+  EXPECT_EQ(tokens(*tokenizer,
+                   "the\tfox\xC2\xA0the\xE3\x80\x80"
+                   "fox"),
+            (Tokens{"the", "fox", "the", "fox"}));
+  EXPECT_EQ(tokens(*tokenizer, "\xEA\xB0\x80"), (Tokens{"\xE1\x84\x80", "##\xE1\x85\xA1"}));  // Hangul, taken apart
+  EXPECT_EQ(sources(*tokenizer, "\xEA\xB0\x80"), (Tokens{"\xEA\xB0\x80", "\xEA\xB0\x80"}));
+  EXPECT_EQ(tokens(*tokenizer, "o\xF0\x9D\x85\xAD\xF0\x9D\x85\xA5"),  // marks out of their canonical order
+            (Tokens{"o\xF0\x9D\x85\xA5\xF0\x9D\x85\xAD"}));
+  EXPECT_EQ(tokens(*tokenizer, "[fox]"), (Tokens{"[", "fox", "]"}));
+}
+
+TEST(WordPiece, CaseIsKeptWhereTheVocabularyOrItsSettingsSaySo) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(tokens(*Tokenizer::load(folder.write("vocab.txt", "[UNK]\nThe\nthe\n")), "The the THE"),
+            (Tokens{"The", "the", "[UNK]"}));
+  folder.write("tokenizer_config.json", R"({"do_lower_case": true, "strip_accents": null})");
+  EXPECT_EQ(tokens(*Tokenizer::load(folder / "vocab.txt"), "The THE"), (Tokens{"the", "the"}));
+  folder.write("tokenizer_config.json", R"({"do_lower_case": false})");
+  EXPECT_EQ(tokens(*Tokenizer::load(folder.write("vocab.txt", "[UNK]\nthe\n\xC3\xA9\n")), "The the \xC3\xA9"),
+            (Tokens{"[UNK]", "the", "\xC3\xA9"}));
+}
+
+nlohmann::json tokenizer_json() {
+  return {{"normalizer", {{"type", "BertNormalizer"}, {"lowercase", true}, {"strip_accents", nullptr}}},
+          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+          {"model",
+           {{"type", "WordPiece"},
+            {"unk_token", "<u>"},
+            {"continuing_subword_prefix", "@@"},
+            {"max_input_chars_per_word", 6},
+            {"vocab", {{"un", 2}, {"<u>", 0}, {"@@aff", 1}}}}}};
+}
+
+TEST(WordPiece, TokenizerJsonHasItsOwnSettings) {
+  const TemporaryFolder folder;
+  const auto load = [&](const nlohmann::json& json) {
+    return Tokenizer::load(folder.write("tokenizer.json", json.dump()));
+  };
+  EXPECT_EQ(ids(*load(tokenizer_json()), "Unaff unaffaf"), (std::vector<int32_t>{2, 1, 0}));
+  auto plain = tokenizer_json();
+  plain["normalizer"] = nullptr;
+  EXPECT_EQ(ids(*load(plain), "Un un"), (std::vector<int32_t>{0, 2}));
+  expect_same_after_json(*load(tokenizer_json()), "unaff");
+}
+
+TEST(WordPiece, FilesOfAnotherKindAreNamed) {
+  const TemporaryFolder folder;
+  const auto message = [&](const char* pointer, const nlohmann::json& value) {
+    auto json = tokenizer_json();
+    json[nlohmann::json::json_pointer(pointer)] = value;
+    const std::string path = folder.write("tokenizer.json", json.dump());
+    const std::string text = error_message<io::Error>([&] { Tokenizer::load(path); });
+    EXPECT_TRUE(text.starts_with(path + ": ")) << text;
+    return text.substr(path.size() + 2);
+  };
+  EXPECT_EQ(message("/model/type", "BPE"), "has a model of type \"BPE\"; expected WordPiece");
+  EXPECT_EQ(message("/pre_tokenizer", nullptr), "has another pre_tokenizer; expected BertPreTokenizer");
+  EXPECT_EQ(message("/normalizer/type", "NFC"), "has the normalizer \"NFC\"; expected BertNormalizer");
+  EXPECT_EQ(message("/model/vocab/un", 7), "token \"un\" has the id 7; expected each from 0 to 2 once");
+  EXPECT_EQ(message("/model/vocab/un", -1), "token \"un\" has the id -1; expected each from 0 to 2 once");
+  EXPECT_EQ(message("/model/vocab/un", 1), "token \"un\" has the id 1; expected each from 0 to 2 once");
+  EXPECT_EQ(message("/model/unk_token", "?"), "the vocabulary has no \"?\"; expected a WordPiece vocabulary");
+  for (const auto* pointer : {"/model", "/model/vocab", "/model/vocab/un", "/model/max_input_chars_per_word"}) {
+    EXPECT_NE(message(pointer, "text").find("is no tokenizer.json"), std::string::npos) << pointer;
+  }
+  const auto vocab_message = [&](const std::string& text) {
+    const std::string path = folder.write("vocab.txt", text);
+    return error_message<io::Error>([&] { Tokenizer::load(path); });
+  };
+  EXPECT_NE(vocab_message("[UNK]\na\na\n").find("the token \"a\" comes twice"), std::string::npos);
+  EXPECT_NE(vocab_message("a\nb\n").find("has no \"[UNK]\""), std::string::npos);
+  EXPECT_NE(vocab_message("[UNK]\n\xFF\n").find("token 1 is not valid UTF-8"), std::string::npos);
+  EXPECT_NE(vocab_message("[UNK]\n" + std::string(5000, 'x')).find("expected at most 4096"), std::string::npos);
+  EXPECT_NE(vocab_message("").find("has no \"[UNK]\""), std::string::npos);
+}
+
+// Each of these would take hours if a word were looked at from every place to every other.
+TEST(WordPiece, LongTextsTakeLinearTime) {
+  const TemporaryFolder folder;
+  const auto tokenizer = Tokenizer::load(folder.write("vocab.txt", kVocabulary));
+  for (const std::string piece :
+       {"a", "aff", ",", " ", "\xCC\x81", "\xE3\x80\xAE\xE3\x80\xAF", "\xE6\xBC\xA2", "\x01"}) {
+    std::string text = "un";
+    for (int i = 0; i < 200'000; ++i) text += piece;
+    ids(*tokenizer, text);
+  }
+}
+
+// A small model, trained on the spot.
+std::string sentencepiece_model() {
+  class Sentences : public sentencepiece::SentenceIterator {
+   public:
+    bool done() const override { return next_ == std::size(kTexts); }
+    void Next() override { ++next_; }
+    const std::string& value() const override { return kTexts[next_]; }
+    sentencepiece::util::Status status() const override { return {}; }
+
+   private:
+    const std::string kTexts[4] = {"the quick brown fox", "jumps over the lazy dog", "the dog and the fox",
+                                   "a quick dog jumps"};
+    size_t next_ = 0;
+  } sentences;
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      "--vocab_size=40 --model_type=bpe --minloglevel=2 --num_threads=1", &sentences, &model);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return model;
+}
+
+TEST(SentencePiece, ModelFileIsUsed) {
+  const TemporaryFolder folder;
+  const auto tokenizer = Tokenizer::load(folder.write("tokenizer.model", sentencepiece_model()));
+  EXPECT_EQ(tokenizer->size(), 40);
+  EXPECT_EQ(tokenizer->token(tokenizer->unknown()), "<unk>");
+  std::string shown;
+  for (const auto& token : tokens(*tokenizer, "the fox jumps")) shown += token;
+  EXPECT_EQ(shown,
+            "\xE2\x96\x81the\xE2\x96\x81"
+            "fox\xE2\x96\x81jumps");
+  std::string covered;
+  for (const auto& source : sources(*tokenizer, "the fox jumps")) covered += source;
+  EXPECT_EQ(covered, "the fox jumps");
+  EXPECT_THROW(tokenizer->token(40), std::out_of_range);
+  expect_same_after_json(*tokenizer, "the lazy dog and ?");
+  expect_sound_everywhere(*tokenizer);
+}
+
+TEST(SentencePiece, BrokenModelsAreNamed) {
+  const TemporaryFolder folder;
+  const std::string model = sentencepiece_model();
+  const auto message = [&](const std::string& bytes) {
+    const std::string path = folder.write("a.model", bytes);
+    return error_message<io::Error>([&] { Tokenizer::load(path); });
+  };
+  for (const std::string& bytes : {std::string(), std::string("text"), model.substr(0, model.size() / 2)}) {
+    EXPECT_TRUE(message(bytes).starts_with(folder / "a.model" + ": is no SentencePiece model")) << message(bytes);
+  }
+}
+
+TEST(Tokenizer, StoredFormOfAnotherKindIsNamed) {
+  const auto message = [](const char* json) {
+    return error_message<io::Error>([&] { Tokenizer::from_json(nlohmann::json::parse(json), "schema.json"); });
+  };
+  EXPECT_EQ(message(R"({"type": "letters"})"),
+            "schema.json: a tokenizer of type \"letters\"; expected word, wordpiece or sentencepiece");
+  EXPECT_EQ(message(R"({"type": "sentencepiece", "model": "!"})"),
+            "schema.json: the SentencePiece model is not base64");
+  EXPECT_NE(message(R"({"type": "word", "tokens": ["a", "a"]})").find("comes twice"), std::string::npos);
+  for (const auto* json : {"[]", "{}", R"({"type": 1})", R"({"type": "word"})", R"({"type": "word", "tokens": [1]})",
+                           R"({"type": "wordpiece", "tokens": []})", R"({"type": "sentencepiece"})"}) {
+    EXPECT_TRUE(message(json).starts_with("schema.json: is no tokenizer: ")) << json;
+  }
+}
+
+TEST(Base64, BytesSurvive) {
+  EXPECT_EQ(to_base64("Man"), "TWFu");
+  EXPECT_EQ(to_base64("Ma"), "TWE=");
+  EXPECT_EQ(to_base64("M"), "TQ==");
+  std::mt19937 random(12);
+  for (size_t length = 0; length < 100; ++length) {
+    std::string bytes;
+    for (size_t i = 0; i < length; ++i) bytes += static_cast<char>(random());
+    EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
+  }
+  for (const auto* text : {"TWF", "TW!u", "T===", "TWFu\n", "=WFu"}) EXPECT_EQ(from_base64(text), std::nullopt) << text;
+}
+
+}  // namespace
+}  // namespace ramify::text
