@@ -1,6 +1,7 @@
 // `ramify train`: the options. The run itself needs torch and is in training_commands.cc.
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "commands.h"
@@ -18,8 +19,11 @@ using Command = std::shared_ptr<TrainCommand>;
 template <class Value>
 CLI::Option* add_setting(CLI::App& app, const Command& command, const std::string& flag, const char* part,
                          const char* key, const std::string& help) {
-  return app.add_option_function<Value>(
+  auto* option = app.add_option_function<Value>(
       flag, [command, part, key](const Value& value) { command->settings[part][key] = value; }, help);
+  // of a value that is said twice the last one counts, so that scripts can be overruled
+  if constexpr (!std::is_same_v<Value, std::vector<std::string>>) option->take_last();
+  return option;
 }
 
 void add_data_options(CLI::App& app, const Command& command) {
@@ -72,7 +76,7 @@ void add_data_options(CLI::App& app, const Command& command) {
 
 void add_model_options(CLI::App& app, const Command& command) {
   app.add_option("--config", command->config,
-                 "default, small, paper-language, paper-multimodal, or a file with \"model\" and \"training\"")
+                 "default, paper-language, paper-multimodal, or a file with \"model\" and \"training\"")
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--attention", [command](const std::string& name) { command->settings["attention"] = name; },

@@ -145,14 +145,18 @@ void make_folder(const RunOptions& options) {
 
 // What differs between the settings of a stored run and those that were asked for.
 void check_same(const Settings& stored, const Settings& asked) {
-  const nlohmann::json before = stored.to_json().flatten(), now = asked.to_json().flatten();
-  for (const auto& [key, value] : now.items()) {
-    const auto found = before.find(key);
-    if (found == before.end() || *found != value) {
-      throw std::invalid_argument("--resume: " + key.substr(1) + " was " +
-                                  (found == before.end() ? "not there" : found->dump()) + ", not " + value.dump() +
-                                  "; a resumed run must have the same settings");
+  const nlohmann::json before = stored.to_json(), now = asked.to_json();
+  const auto check = [](const std::string& key, const nlohmann::json& was, const nlohmann::json& is) {
+    if (was == is) return;
+    throw std::invalid_argument("--resume: " + key + " was " + was.dump() + ", not " + is.dump() +
+                                "; a resumed run must have the same settings");
+  };
+  for (const auto& [part, values] : now.items()) {
+    if (!values.is_object()) {
+      check(part, before[part], values);
+      continue;
     }
+    for (const auto& [key, value] : values.items()) check(part + "." + key, before[part][key], value);
   }
 }
 
