@@ -2,7 +2,7 @@
 
 A JSON record becomes a tree: an object or a list is a family, a text is its sentences and their words, and every word,
 number, boolean or null is a leaf. Leaf vectors are hashed letter trigrams, so that alike words attend to each other
-without a trained model. scripts/demo builds what is needed and runs this file.
+without a trained model. Run scripts/demo or scripts/test once before: they build what is needed.
 """
 
 import argparse
@@ -274,7 +274,7 @@ def run(options):
 def main():
     parser = argparse.ArgumentParser(
         description="Shows a JSON record as a tree, and the attention of one of its leaves over that tree.",
-        epilog="example: scripts/demo --record examples/order.json --leaf boots --tie none")
+        epilog="example: examples/demo.py --record examples/order.json --leaf boots --tie none")
     parser.add_argument("--record", metavar="FILE", type=pathlib.Path, default=RECORD,
                         help="a JSON file of your own (default: examples/order.json)")
     parser.add_argument("--leaf", metavar="N|WORD", help="the leaf that looks: its number, or a word of the record")

@@ -10,6 +10,7 @@
 #include "signal/special_values.h"
 
 namespace ramify::signal {
+
 Signal RecordWalk::run(std::string_view json, const Context& context) {
   context_ = &context;
   const Schema& schema = context.index.schema();
@@ -47,21 +48,11 @@ void RecordWalk::walk() {
 
 // Goes over one item of the family; false where there is no room for it any more.
 bool RecordWalk::step(Family& family, size_t& value) {
-  const FieldTree& tree = context_->index.tree();
   Item item = {.value = value, .field = family.field};
   const bool is_member = family.domain == Domain::key;
-  if (is_member) {
-    item.label = document_.key(document_[value]);
-    const bool is_known = family.field != FieldTree::kNone;
-    item.field = is_known ? tree.find_member(family.field, item.label) : FieldTree::kNone;
-    const FieldTree::Use use = item.field != FieldTree::kNone ? tree.use(item.field)
-                               : is_known                     ? tree.use_of_new(family.field)
-                                                              : FieldTree::Use::kept;
-    const bool is_inner = document_[value].type == Value::Type::object || document_[value].type == Value::Type::array;
-    if (use == FieldTree::Use::left_out || (use == FieldTree::Use::partly && !is_inner)) {
-      value = document_[value].end;
-      return true;
-    }
+  if (is_member && !find_member(family, item)) {
+    value = document_[value].end;
+    return true;
   }
   if (builder_.room() == 0) return false;
   if (family.is_labelled) begin_labelled_item();
@@ -77,6 +68,19 @@ bool RecordWalk::step(Family& family, size_t& value) {
   ++family.next;
   value = visit(item);  // may add to families_: `family` is not valid any more
   return true;
+}
+
+// Sets the key and the field of a member; false if it is left out.
+bool RecordWalk::find_member(const Family& object, Item& item) const {
+  using Use = FieldTree::Use;
+  const FieldTree& tree = context_->index.tree();
+  const Value& value = document_[item.value];
+  item.label = document_.key(value);
+  if (object.field == FieldTree::kNone) return true;
+  item.field = tree.find_member(object.field, item.label);
+  const Use use = item.field == FieldTree::kNone ? tree.use_of_new(object.field) : tree.use(item.field);
+  const bool is_inner = value.type == Value::Type::object || value.type == Value::Type::array;
+  return use == Use::kept || (use == Use::partly && is_inner);
 }
 
 int32_t RecordWalk::add_unknown_key(std::string_view key) {

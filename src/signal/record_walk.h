@@ -53,6 +53,7 @@ class RecordWalk {
 
   void walk();
   bool step(Family& family, size_t& value);
+  bool find_member(const Family& object, Item& item) const;
   void close_family();
   void begin_labelled_item();
   void end_labelled_item();

@@ -27,7 +27,8 @@ TEST(EncoderConfig, HasTheDefaultsOfTheDefaultConfig) {
 TEST(EncoderConfig, ComesBackFromJson) {
   EncoderConfig config;
   EXPECT_EQ(EncoderConfig::from_json(config.to_json()), config);
-  config.token_width = 7, config.position_width = 6, config.fourier = Frequencies::learned, config.keys = Keys::tokens;
+  config.token_width = 7, config.position_width = 6, config.positions = false, config.fourier = Frequencies::learned,
+  config.keys = Keys::tokens;
   config.pooling_leaf = -2, config.mlp_width = 0, config.activation = Activation::relu;
   config.dropout = 0.25, config.token_dropout = 0.5;
   LayerConfig& layer = config.layers[1];

@@ -75,6 +75,7 @@ const std::map<std::string, Change>& changes() {
       {"first leaf", [](EncoderConfig& c) { c.pooling_leaf = 0; }},
       {"last but one leaf", [](EncoderConfig& c) { c.pooling_leaf = -2; }},
       {"learned frequencies", [](EncoderConfig& c) { c.fourier = Frequencies::learned; }},
+      {"no positions", [](EncoderConfig& c) { c.positions = false; }},
       {"keys of tokens", [](EncoderConfig& c) { c.keys = Keys::tokens; }},
       {"no hidden layer", [](EncoderConfig& c) { c.mlp_width = 0, c.activation = Activation::relu; }},
   };
