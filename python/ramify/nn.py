@@ -136,10 +136,10 @@ class Layer(_Module):
         ``position_index`` ``[num_nodes]``, -1 for none, by default each node's place in its family. Returns
         ``[T, width]``.
         """
+        handle = _forest_handle(forest)
         if positions is not None and position_index is None:
             position_index = forest._field("sibling_index")
-        return self._handle.forward(self._tensors(), self.training, _forest_handle(forest), x, positions,
-                                    position_index)
+        return self._handle.forward(self._tensors(), self.training, handle, x, positions, position_index)
 
     def extra_repr(self) -> str:
         config, in_width, position_width = self._description
@@ -270,10 +270,11 @@ class Model(_WithEncoder):
     def forward(self, forest: Forest, leaves: LeafInputs, positions: Optional[Mapping[str, torch.Tensor]] = None,
                 ranges: Optional[Tuple[torch.Tensor, torch.Tensor]] = None) -> torch.Tensor:
         """``[n, outputs]``. ``ranges``: the begins and ends of n ranges of leaves, int64; by default the trees."""
+        inputs = self._inputs(forest, leaves, positions)
         if ranges is None:
             begin = forest._field("tree_leaf_begin")
             ranges = begin[:-1], begin[1:]
-        return self._handle.forward(self._tensors(), self.training, *self._inputs(forest, leaves, positions), *ranges)
+        return self._handle.forward(self._tensors(), self.training, *inputs, *ranges)
 
     def set_table(self, modality: str, values: torch.Tensor, trainable: bool = True) -> None:
         """Gives a modality of ids its vectors, ``[size, width]``."""
