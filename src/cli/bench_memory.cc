@@ -42,7 +42,7 @@ double needed_bytes(const AttentionBench& bench, int64_t tokens, const std::stri
   return ours + kept * queries * 4 / element + 3 * 4.0 * pairs * static_cast<double>(bench.heads);
 }
 
-std::string readable(double bytes) {
+std::string bytes_text(double bytes) {
   const bool terabytes = bytes >= 1e12;
   return fmt::format("{:.1f} {}", bytes / (terabytes ? 1e12 : 1e9), terabytes ? "TB" : "GB");
 }
@@ -60,7 +60,7 @@ void require_memory(const AttentionBench& bench) {
       if (needed <= *available) continue;
       throw std::runtime_error(fmt::format(
           "bench: {} tokens need about {} of memory for {}, {} are available; expected fewer tokens{}", tokens,
-          readable(needed), contender, readable(*available), contender == "ours" ? "" : ", or other --peers"));
+          bytes_text(needed), contender, bytes_text(*available), contender == "ours" ? "" : ", or other --peers"));
     }
   }
 }

@@ -18,7 +18,7 @@ struct FlopsOptions {
 };
 
 // Five digits and a unit: 214.94 M, 835.76 k.
-std::string readable(double count) {
+std::string five_digits(double count) {
   const char* units[] = {"", " k", " M", " G", " T", " P"};
   size_t unit = 0;
   while (count >= 1000 && unit + 1 < std::size(units)) {
@@ -33,7 +33,7 @@ void print_table(const FlopsOptions& options, const AttentionCost& flat, const A
              options.shape.heads);
   const auto row = [](const std::string& name, double a, double b) {
     const std::string ratio = b > 0 ? fmt::format("{:.4g}", a / b) : "-";
-    fmt::print("{:<28}{:>12}{:>16}{:>12}\n", name, readable(a), readable(b), ratio);
+    fmt::print("{:<28}{:>12}{:>16}{:>12}\n", name, five_digits(a), five_digits(b), ratio);
   };
   fmt::print("{:<28}{:>12}{:>16}{:>12}\n", "", "flat", options.hierarchy, "ratio");
   row("FLOPs, paper's convention", flat.paper_flops, hierarchy.paper_flops);

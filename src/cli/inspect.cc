@@ -1,7 +1,6 @@
 // `ramify inspect`: what a file of records is as nested signals: its schema, the shape of its trees, one record drawn,
 // and how fast it is read. No torch.
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -137,10 +136,8 @@ Throughput measure(const InspectOptions& options, const SharedCompiler& compiler
   return result;
 }
 
-size_t terminal_width() {
-  winsize size{};
-  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return is_known ? std::clamp<size_t>(size.ws_col, 40, 200) : 100;
+size_t tree_width() {
+  return std::clamp<size_t>(terminal_width(STDOUT_FILENO, 100), 40, 200);
 }
 
 signal::Signal labelled_record(const InspectOptions& options, const Inspection& inspection, const Survey& survey) {
@@ -157,7 +154,7 @@ void write_results(const InspectOptions& options, const Inspection& inspection, 
     const signal::Signal record = labelled_record(options, inspection, survey);
     const std::string title = fmt::format("{}:{}", survey.file == "-" ? "standard input" : survey.file, survey.line);
     if (options.json) result["record"] = {{"file", survey.file}, {"line", survey.line}, {"tree", tree_json(record)}};
-    if (!options.json && options.draws_record) fmt::print("\n{}\n{}", title, draw_tree(record, terminal_width()));
+    if (!options.json && options.draws_record) fmt::print("\n{}\n{}", title, draw_tree(record, tree_width()));
     if (!options.html.empty()) {
       io::write_file_atomic(options.html,
                             report::tree_page(title, inspection_tables(inspection), tree_for_page(record)));

@@ -20,11 +20,6 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-size_t terminal_width() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 std::string bar(double share) {
   const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * kBarWidth);
   return fmt::format("[{}{}] {:3.0f}%", std::string(full, '#'), std::string(kBarWidth - full, '.'), 100 * share);
@@ -48,7 +43,7 @@ void ProgressLine::show(const std::string& head, double share, const std::string
     return;
   }
   const std::string line = fmt::format("{}  {}  {}", head, share >= 0 ? bar(share) : "", tail);
-  fmt::print(stderr, "\r\033[K{}", line.substr(0, terminal_width() - 1));
+  fmt::print(stderr, "\r\033[K{}", line.substr(0, terminal_width(STDERR_FILENO, 80) - 1));
   std::fflush(stderr);
   shown_ = true;
 }
@@ -63,6 +58,11 @@ void ProgressLine::clear() {
   fmt::print(stderr, "\r\033[K");
   std::fflush(stderr);
   shown_ = false;
+}
+
+size_t terminal_width(int descriptor, size_t otherwise) {
+  winsize size{};
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
 }
 
 std::string duration_text(double seconds) {

@@ -1,6 +1,7 @@
 // Progress of long work on standard error: one line that is written over on a terminal, else a plain line now and then.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace ramify::cli {
@@ -26,6 +27,8 @@ class ProgressLine {
   double last_ = 0;
 };
 
+// Columns of the terminal behind a file descriptor; `otherwise` where there is none.
+size_t terminal_width(int descriptor, size_t otherwise);
 // "1:02:03", "4:05", "12 s"
 std::string duration_text(double seconds);
 // "812", "12.3 k", "4.5 M"

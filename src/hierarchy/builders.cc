@@ -11,25 +11,25 @@
 namespace ramify {
 namespace {
 
-[[noreturn]] void fail(const std::string& message) {
+[[noreturn]] void reject(const std::string& message) {
   throw std::invalid_argument(message);
 }
 
 // Every level must account for each segment of the level below, and only a tree may be empty.
 void check_segments(std::span<const std::vector<int64_t>> levels) {
-  if (levels.empty()) fail("from_segments: no levels given; expected at least the leaves of each tree");
+  if (levels.empty()) reject("from_segments: no levels given; expected at least the leaves of each tree");
   for (size_t l = 0; l < levels.size(); ++l) {
     int64_t total = 0;
     for (size_t s = 0; s < levels[l].size(); ++s) {
       const int64_t length = levels[l][s];
       const std::string where = "from_segments: level " + std::to_string(l) + ", segment " + std::to_string(s);
-      if (length < 0) fail(where + " has length " + std::to_string(length));
-      if (length == 0 && l + 1 < levels.size()) fail(where + " is empty; only a whole tree may be");
-      if (length > kMaxLeaves - total) fail("from_segments: more than 2147483648 leaves in all");
+      if (length < 0) reject(where + " has length " + std::to_string(length));
+      if (length == 0 && l + 1 < levels.size()) reject(where + " is empty; only a whole tree may be");
+      if (length > kMaxLeaves - total) reject("from_segments: more than 2147483648 leaves in all");
       total += length;
     }
     if (l > 0 && total != static_cast<int64_t>(levels[l - 1].size())) {
-      fail("from_segments: level " + std::to_string(l) + " covers " + std::to_string(total) + " segments, level " +
+      reject("from_segments: level " + std::to_string(l) + " covers " + std::to_string(total) + " segments, level " +
            std::to_string(l - 1) + " has " + std::to_string(levels[l - 1].size()));
     }
   }
@@ -62,9 +62,9 @@ Forest from_nested(std::span<const int64_t> preorder) {
   std::vector<int64_t> depth(num_entries), level_size;
   for (int64_t i = 0; i < num_entries; ++i) {
     const int64_t items = preorder[i];
-    if (items < kItem) fail("from_nested: entry " + std::to_string(i) + " is " + std::to_string(items));
+    if (items < kItem) reject("from_nested: entry " + std::to_string(i) + " is " + std::to_string(items));
     if (items == 0 && !open.empty())
-      fail("from_nested: an empty list inside tree " + std::to_string(tree_begin.size() - 2) +
+      reject("from_nested: an empty list inside tree " + std::to_string(tree_begin.size() - 2) +
            "; an inner node needs a leaf");
     if (open.empty()) tree_begin.push_back(tree_begin.back() + (items != 0));
     depth[i] = items == 0 ? -1 : static_cast<int64_t>(open.size());
@@ -75,7 +75,7 @@ Forest from_nested(std::span<const int64_t> preorder) {
     if (items > 0) open.push_back(items);
     while (!open.empty() && open.back() == 0) open.pop_back();
   }
-  if (!open.empty()) fail("from_nested: the last tree ends early; " + std::to_string(open.back()) + " items missing");
+  if (!open.empty()) reject("from_nested: the last tree ends early; " + std::to_string(open.back()) + " items missing");
 
   // A stable sort by depth turns depth-first order into the forest's own.
   std::vector<int64_t> place(level_size.size());
@@ -97,7 +97,7 @@ namespace {
 [[noreturn]] void fail_at_cycle(std::span<const int64_t> parents, const std::vector<int64_t>& node_of_input) {
   auto node = static_cast<int64_t>(std::find(node_of_input.begin(), node_of_input.end(), -1) - node_of_input.begin());
   for (size_t step = 0; step < parents.size(); ++step) node = parents[node];
-  fail("from_parents: node " + std::to_string(node) + " is its own ancestor (cycle)");
+  reject("from_parents: node " + std::to_string(node) + " is its own ancestor (cycle)");
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ ParentForest from_parents(std::span<const int64_t> parents) {
   std::vector<int64_t> counts(num_nodes + 1, 0);  // children of p in counts[p + 1]; the roots are those of -1
   for (int64_t i = 0; i < num_nodes; ++i) {
     if (parents[i] < -1 || parents[i] >= num_nodes) {
-      fail("from_parents: node " + std::to_string(i) + " has parent " + std::to_string(parents[i]) +
+      reject("from_parents: node " + std::to_string(i) + " has parent " + std::to_string(parents[i]) +
            "; expected -1 for a root or a node from 0 to " + std::to_string(num_nodes - 1));
     }
     ++counts[parents[i] + 1];
@@ -145,7 +145,7 @@ Forest concatenate(std::span<const Forest> forests) {
   int64_t num_nodes = 0, num_levels = 0, num_leaves = 0;
   std::vector<int64_t> tree_begin = {0};
   for (const Forest& forest : forests) {
-    if (forest.num_leaves() > kMaxLeaves - num_leaves) fail("concatenate: more than 2147483648 leaves in all");
+    if (forest.num_leaves() > kMaxLeaves - num_leaves) reject("concatenate: more than 2147483648 leaves in all");
     num_leaves += forest.num_leaves();
     num_nodes += forest.num_nodes();
     num_levels = std::max(num_levels, forest.num_levels());

@@ -17,10 +17,6 @@ namespace {
 constexpr size_t kRawBytes = size_t{1} << 17;
 constexpr int kMaxWindowLog = 27;  // 128 MB, what zstd itself accepts without --long
 
-struct FreeStream {
-  void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
-};
-
 // The first bytes tell what a file is; at least four of them.
 bool is_zstd(std::string_view head) {
   if (head.starts_with("\x28\xB5\x2F\xFD")) return true;
@@ -43,6 +39,10 @@ class LineReader::State {
   int64_t bytes_taken() const { return bytes_taken_; }
 
  private:
+  struct FreeStream {
+    void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
+  };
+
   void begin();
   bool refill_raw();
   bool fill();

@@ -75,40 +75,6 @@ std::string_view without_dot(std::string_view name) {
   return name;
 }
 
-// What the headers before an entry say about it.
-struct Extension {
-  std::string name;
-  std::string link;
-  std::optional<int64_t> size;
-  bool sparse = false;
-};
-
-// Records "LENGTH key=value\n". False: not of that form.
-bool parse_pax(std::string_view records, Extension& extension) {
-  while (!records.empty()) {
-    size_t length = 0;
-    const auto [end, error] = std::from_chars(records.data(), records.data() + records.size(), length);
-    const auto digits = static_cast<size_t>(end - records.data());
-    if (error != std::errc() || length > records.size() || length < digits + 3 || *end != ' ') return false;
-    const std::string_view record = records.substr(digits + 1, length - digits - 2);
-    const size_t equals = record.find('=');
-    if (records[length - 1] != '\n' || equals == record.npos) return false;
-    const std::string_view key = record.substr(0, equals);
-    const std::string_view value = record.substr(equals + 1);
-    if (key == "path") extension.name = value;
-    if (key == "linkpath") extension.link = value;
-    if (key.starts_with("GNU.sparse.")) extension.sparse = true;
-    if (key == "size") {
-      int64_t size = -1;
-      const auto [stop, bad] = std::from_chars(value.data(), value.data() + value.size(), size);
-      if (bad != std::errc() || stop != value.data() + value.size() || size < 0) return false;
-      extension.size = size;
-    }
-    records.remove_prefix(length);
-  }
-  return true;
-}
-
 }  // namespace
 
 // Walks the headers from entry to entry.
@@ -129,6 +95,40 @@ class TarIndex::Walk {
   }
 
  private:
+  // What the headers before an entry say about it.
+  struct Extension {
+    std::string name;
+    std::string link;
+    std::optional<int64_t> size;
+    bool sparse = false;
+  };
+
+  // Records "LENGTH key=value\n". False: not of that form.
+  static bool parse_pax(std::string_view records, Extension& extension) {
+    while (!records.empty()) {
+      size_t length = 0;
+      const auto [end, error] = std::from_chars(records.data(), records.data() + records.size(), length);
+      const auto digits = static_cast<size_t>(end - records.data());
+      if (error != std::errc() || length > records.size() || length < digits + 3 || *end != ' ') return false;
+      const std::string_view record = records.substr(digits + 1, length - digits - 2);
+      const size_t equals = record.find('=');
+      if (records[length - 1] != '\n' || equals == record.npos) return false;
+      const std::string_view key = record.substr(0, equals);
+      const std::string_view value = record.substr(equals + 1);
+      if (key == "path") extension.name = value;
+      if (key == "linkpath") extension.link = value;
+      if (key.starts_with("GNU.sparse.")) extension.sparse = true;
+      if (key == "size") {
+        int64_t size = -1;
+        const auto [stop, bad] = std::from_chars(value.data(), value.data() + value.size(), size);
+        if (bad != std::errc() || stop != value.data() + value.size() || size < 0) return false;
+        extension.size = size;
+      }
+      records.remove_prefix(length);
+    }
+    return true;
+  }
+
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(file_.name() + ": byte " + std::to_string(at_) + ": " + what + "; expected an uncompressed tar");
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <vector>
 
@@ -14,8 +13,6 @@
 
 namespace ramify::report {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using ScoresOfClass = std::map<std::string, std::vector<double>>;  // F1 under every run; NaN: not given
 

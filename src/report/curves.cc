@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "report/chart.h"
 #include "report/evaluation_section.h"
@@ -12,8 +11,6 @@
 
 namespace ramify::report {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 bool has_epochs(std::span<const Run> runs) {
   return std::all_of(runs.begin(), runs.end(), [](const Run& run) {

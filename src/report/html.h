@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
 namespace ramify::report {
+
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();  // a number that is not there
 
 // For the content of elements and for attributes in double quotes. Bytes that are not UTF-8, control characters and
 // the characters that turn the direction of what follows become U+FFFD. Longer texts end in an ellipsis.

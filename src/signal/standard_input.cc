@@ -26,7 +26,7 @@ void make_standard_input_rewindable() {
   if (!copy) fail("no temporary file to copy it to");
   std::vector<char> buffer(size_t{1} << 20);
   for (;;) {
-    const ssize_t count = read(STDIN_FILENO, buffer.data(), buffer.size());
+    const ssize_t count = ::read(STDIN_FILENO, buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("cannot be read");
     if (count == 0) break;

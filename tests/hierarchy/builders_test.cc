@@ -10,25 +10,20 @@
 #include <random>
 
 #include "generators/error_message.h"
+#include "generators/forest_arrays.h"
 #include "generators/random_forest.h"
 #include "hierarchy/contraction.h"
 
 namespace ramify {
 namespace {
 
+using testing::Array;
+using testing::copy;
+using testing::equal;
 using testing::error_message;
 using testing::TreeBatch;
-using Array = std::vector<int64_t>;
 
 constexpr const char* kTooManyLeaves = ": more than 2147483648 leaves in all";
-
-Array copy(std::span<const int64_t> values) {
-  return {values.begin(), values.end()};
-}
-
-bool equal(const Forest& a, const Forest& b) {
-  return copy(a.first_child()) == copy(b.first_child()) && copy(a.tree_begin()) == copy(b.tree_begin());
-}
 
 Forest windows_of(const Array& lengths, const std::string& branching) {
   return windows(lengths, Branching::parse(branching));

@@ -7,22 +7,16 @@
 #include <algorithm>
 
 #include "generators/error_message.h"
+#include "generators/forest_arrays.h"
 #include "generators/random_forest.h"
 #include "ramify/builders.h"
 
 namespace ramify {
 namespace {
 
-using Array = std::vector<int64_t>;
+using testing::Array;
+using testing::equal;
 constexpr int64_t o = kItem;
-
-Array copy(std::span<const int64_t> values) {
-  return {values.begin(), values.end()};
-}
-
-bool equal(const Forest& a, const Forest& b) {
-  return copy(a.first_child()) == copy(b.first_child()) && copy(a.tree_begin()) == copy(b.tree_begin());
-}
 
 TEST(CollapseLeaves, GivesTheDrawnExample) {
   const Forest forest = from_nested(Array{3, 2, o, o, o, 2, o, 2, o, o});

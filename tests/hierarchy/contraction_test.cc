@@ -4,16 +4,14 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "generators/forest_arrays.h"
 #include "generators/random_forest.h"
 
 namespace ramify {
 namespace {
 
-using Array = std::vector<int64_t>;
-
-Array copy(std::span<const int64_t> values) {
-  return {values.begin(), values.end()};
-}
+using testing::Array;
+using testing::copy;
 
 TEST(Contraction, KeepsAForestWithoutChains) {
   const Forest forest = from_nested(Array{2, kItem, 2, kItem, kItem});

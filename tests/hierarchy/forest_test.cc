@@ -5,17 +5,15 @@
 #include <rapidcheck/gtest.h>
 
 #include "generators/error_message.h"
+#include "generators/forest_arrays.h"
 #include "generators/random_forest.h"
 
 namespace ramify {
 namespace {
 
+using testing::Array;
+using testing::copy;
 using testing::error_message;
-using Array = std::vector<int64_t>;
-
-Array copy(std::span<const int64_t> values) {
-  return {values.begin(), values.end()};
-}
 
 // The forest drawn in ramify/forest.h.
 const Array kFirstChild = {2, 4, 6, 8, 8, 8, 8, 8, 8};

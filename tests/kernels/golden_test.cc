@@ -60,7 +60,7 @@ GoldenTree read_tree(const json& root) {
   return tree;
 }
 
-double largest(const std::vector<double>& values) {
+double magnitude(const std::vector<double>& values) {
   double result = 0;
   for (const double value : values) result = std::max(result, std::abs(value));
   return result;
@@ -94,7 +94,7 @@ void check_mode(const json& golden, const json& mode, const GoldenTree& tree) {
   const auto gradients =
       reference::attention_backward(params, flatten(golden["grad_out"]), std::vector<double>(1, 0.0));
   const auto grad_q = flatten(mode["grad_q"]), grad_k = flatten(mode["grad_k"]), grad_v = flatten(mode["grad_v"]);
-  const double tolerance = 1e-6 * std::max({largest(grad_q), largest(grad_k), largest(grad_v)});
+  const double tolerance = 1e-6 * std::max({magnitude(grad_q), magnitude(grad_k), magnitude(grad_v)});
   expect_near(gradients.q, grad_q, tolerance);
   expect_near(gradients.k, grad_k, tolerance);
   expect_near(gradients.v, grad_v, tolerance);

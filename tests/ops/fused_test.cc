@@ -130,7 +130,7 @@ TEST_F(FusedLaws, CombOfDepth20000) {
 }
 
 // A call that the fused kernels take, from which each test changes one thing.
-struct Call {
+struct FusedCall {
   at::Tensor q = at::randn({9, 4, 3}), k = at::randn({9, 2, 3}), v = at::randn({9, 2, 5});
   ForestTensors forest = windows(Array{9}, Branching::parse("3"));
   AttentionOptions options;
@@ -148,22 +148,22 @@ struct Call {
     }
     return "(no error)";
   }
-  Call to(at::ScalarType dtype) const {
-    Call call = *this;
+  FusedCall to(at::ScalarType dtype) const {
+    FusedCall call = *this;
     for (at::Tensor* input : {&call.q, &call.k, &call.v}) *input = input->to(dtype);
     return call;
   }
 };
 
 struct Obstacle {
-  Call call;
+  FusedCall call;
   std::string message;
 };
 
 std::vector<Obstacle> obstacles() {
   std::vector<Obstacle> all;
-  all.push_back({Call().to(at::kDouble), "the fused kernels take float32, bfloat16 and float16"});
-  Call call;
+  all.push_back({FusedCall().to(at::kDouble), "the fused kernels take float32, bfloat16 and float16"});
+  FusedCall call;
   call.options.alpha = at::ones({}) * 1.5;
   all.push_back({call, "the fused kernels are for alpha 1"});
   for (const Tie tie : {Tie::block, Tie::none}) {
@@ -184,7 +184,7 @@ std::vector<Obstacle> obstacles() {
 }
 
 TEST_F(Fused, SaysWhatItCannotDo) {
-  EXPECT_EQ(Call().error(), "(no error)");
+  EXPECT_EQ(FusedCall().error(), "(no error)");
   for (const auto& [call, message] : obstacles()) {
     EXPECT_EQ(call.error(), "attention: implementation=fused: " + message + "; use implementation=auto");
   }
@@ -197,12 +197,12 @@ TEST_F(Fused, IsReplacedByComposedWhereItCannotHelp) {
 }
 
 TEST_F(Fused, IsTakenWhereItApplies) {
-  Call call;
+  FusedCall call;
   call.forest = windows(Array{700}, Branching::parse("5*"));
   call.q = at::randn({700, 4, 19}), call.k = at::randn({700, 2, 19}), call.v = at::randn({700, 2, 21});
   for (const AttentionMode& mode : fused_modes()) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-      Call chosen = call.to(dtype);
+      FusedCall chosen = call.to(dtype);
       chosen.options.tie = mode.tie, chosen.options.causal = mode.causal;
       chosen.options.include_self = mode.include_self;
       const at::Tensor out = chosen.run(Implementation::automatic);

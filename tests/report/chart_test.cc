@@ -7,20 +7,15 @@
 #include <limits>
 
 #include "report/confusion.h"
+#include "report/html.h"
 #include "report/html_check.h"
+#include "report/page_text.h"
 #include "report/scatter.h"
 
 namespace ramify::report {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t number = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++number;
-  return number;
-}
 
 TEST(Axis, HasRoundTicks) {
   const Axis axis = make_axis(0.13, 2.8, 5);

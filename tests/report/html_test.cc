@@ -14,8 +14,6 @@
 namespace ramify::report {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 TEST(Escape, LeavesPlainTextAlone) {
   EXPECT_EQ(escape("Grüße, 世界 🙂"), "Grüße, 世界 🙂");
   EXPECT_EQ(escape(""), "");

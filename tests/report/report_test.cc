@@ -11,16 +11,11 @@
 #include "report/curves.h"
 #include "report/html_check.h"
 #include "report/json_file.h"
+#include "report/page_text.h"
 #include "report/run_files.h"
 
 namespace ramify::report {
 namespace {
-
-const std::string kRuns = RAMIFY_TEST_DATA "/runs/";
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::string page_of(const std::vector<std::filesystem::path>& folders) {
   return report_page(read_runs(folders));

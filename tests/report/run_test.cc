@@ -9,12 +9,11 @@
 
 #include "generators/error_message.h"
 #include "io/error.h"
+#include "report/page_text.h"
 #include "report/run_files.h"
 
 namespace ramify::report {
 namespace {
-
-const std::string kRuns = RAMIFY_TEST_DATA "/runs/";
 
 template <class Call>
 std::string error_of(Call&& call) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "report/html_check.h"
+#include "report/page_text.h"
 
 namespace ramify::report {
 namespace {
@@ -19,16 +20,6 @@ TreeNode node(std::string label, std::string kind, std::vector<TreeNode> childre
   int64_t leaves = 0;
   for (const TreeNode& child : children) leaves += child.leaves;
   return {std::move(label), std::move(kind), "", mass, leaves, std::move(children)};
-}
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t number = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++number;
-  return number;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(Tree, TextFlowsAndTokensAreShadedByTheirMass) {
