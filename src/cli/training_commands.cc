@@ -3,11 +3,13 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
+#include <malloc.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -24,7 +26,17 @@ namespace {
 
 constexpr int kInterrupted = 128;  // plus the signal, as shells do
 
+// What one step frees the next one takes again. Given back to the system in between, every page of it would have to be
+// faulted in and cleared anew, which took a seventh of the time of a wide model.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
+}
+
 void apply(ComputeOptions& compute) {
+  keep_freed_memory();
   if (compute.threads > 0) at::set_num_threads(compute.threads);
   if (compute.workers == 0) compute.workers = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }

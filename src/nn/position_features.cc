@@ -87,8 +87,9 @@ class PositionFeatures::Fourier : public Source {
     const at::Tensor frequencies =
         learned_ ? parameter("frequencies") : named_buffers(/*recurse=*/false)["frequencies"];
     const at::Tensor positions = domain_ == Domain::grid ? input.cells : input.places.unsqueeze(1);
-    // Phases of far places need more than 8 bits.
-    const at::Tensor phases = positions.to(at::kFloat).matmul(frequencies.to(at::kFloat));
+    // Phases of far places need more than the 8 bits of lower precision.
+    const at::ScalarType exact = frequencies.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor phases = (positions.to(exact).unsqueeze(2) * frequencies.to(exact)).sum(1);
     const auto count = static_cast<double>(frequencies.size(1));
     const at::Tensor waves = at::cat({phases.cos(), phases.sin()}, 1) * (1 / std::sqrt(count));
     const at::Tensor features = waves.to(frequencies.scalar_type());

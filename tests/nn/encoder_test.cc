@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 
+#include "nn/local_pooling.h"
 #include "nn/records.h"
 
 namespace ramify::nn {
@@ -127,6 +128,34 @@ TEST_P(EncoderLaws, GradientsReachEveryParameter) {
     EXPECT_TRUE(gradient.isfinite().all().item<bool>()) << parameter.key();
     EXPECT_GT(gradient.abs().max().item<double>(), 0) << parameter.key();
   }
+}
+
+TEST_P(EncoderLaws, GradientsAreSlopes) {
+  const auto model = make_model(change());
+  model->to(at::kDouble);
+  const RecordBatch all = batch_of(random_records(19, 12));
+  const auto value = [&] {
+    const at::Tensor outputs = model->forward(all.batch, all.begin, all.end);
+    return (outputs * at::arange(1, outputs.numel() + 1).view_as(outputs)).sin().sum();
+  };
+  value().backward();
+  // along one random direction in the space of all parameters
+  double slope = 0;
+  std::vector<at::Tensor> direction;
+  for (const at::Tensor& parameter : model->parameters()) {
+    direction.push_back(at::randn(parameter.sizes(), parameter.options()) * 0.1);
+    if (parameter.grad().defined()) slope += (parameter.grad() * direction.back()).sum().item<double>();
+  }
+  const at::NoGradGuard no_grad;
+  const auto value_at = [&](double step) {
+    std::vector<at::Tensor> parameters = model->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) parameters[i].add_(direction[i], step);
+    const double result = value().item<double>();
+    for (size_t i = 0; i < parameters.size(); ++i) parameters[i].sub_(direction[i], step);
+    return result;
+  };
+  constexpr double kStep = 1e-6;
+  EXPECT_NEAR((value_at(kStep) - value_at(-kStep)) / (2 * kStep), slope, 1e-5 * (1 + std::abs(slope)));
 }
 
 TEST_P(EncoderLaws, MassOfNodesIsThatOfTheirChildren) {
@@ -309,6 +338,25 @@ TEST(Encoder, PooledLeavesAreMeansOfTheirs) {
   EXPECT_TRUE(coarse.leaf.equal(vector_tensor<int64_t>({0, 0, 0, 1, 1})));
   EXPECT_LT(distance(coarse.leaves[0], leaves.narrow(0, 0, 3).mean(0)), 1e-6);
   EXPECT_LT(distance(coarse.leaves[1], leaves.narrow(0, 3, 2).mean(0)), 1e-6);
+}
+
+TEST(LocalPooling, WeighsLeavesByWhatTheyHold) {
+  // ((0 1 2) 3) (4 5): the first pooling leaves (. 3) and (4 5) as leaves, the second two leaves
+  const Forest forest = from_nested(std::vector<int64_t>{2, 2, 3, kItem, kItem, kItem, kItem, 2, kItem, kItem});
+  const at::Tensor rows = at::randn({6, 2});
+  LayerState state{.forest = forest, .leaves = {{0, rows, {}}}, .rows = rows};
+  pool(state, {LocalPooling::Kind::collapse, 0}, 1);
+  EXPECT_EQ(state.rows.size(0), 3);
+  ASSERT_EQ(state.leaves.size(), 2);
+  EXPECT_TRUE(state.leaves[0].leaves.equal(vector_tensor<int64_t>({1})));  // leaf 3 is what it was
+  EXPECT_TRUE(state.leaves[1].leaves.equal(vector_tensor<int64_t>({0, 2})));
+  pool(state, {LocalPooling::Kind::collapse, 0}, 1);
+  EXPECT_TRUE(state.leaf.equal(vector_tensor<int64_t>({0, 0, 0, 0, 1, 1})));
+  EXPECT_LT(distance(state.rows[0], rows.narrow(0, 0, 4).mean(0)), 1e-6);
+  EXPECT_LT(distance(state.rows[1], rows.narrow(0, 4, 2).mean(0)), 1e-6);
+  EXPECT_EQ(state.leaf_count, (std::vector<float>{4, 2}));
+  ASSERT_EQ(state.leaves.size(), 1);
+  EXPECT_EQ(state.leaves[0].kind, 1);
 }
 
 TEST(Model, PoolsAnyRanges) {
