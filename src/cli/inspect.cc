@@ -19,41 +19,29 @@
 #include "io/atomic_file.h"
 #include "progress_line.h"
 #include "report/tree.h"
+#include "schema_flags.h"
 #include "signal/batch.h"
 #include "signal/inference.h"
 #include "signal/standard_input.h"
 #include "signal/stream.h"
+#include "signal/tree_json.h"
 
 namespace ramify::cli {
 namespace {
 
 struct InspectOptions {
   std::vector<std::string> files;
-  signal::SchemaOptions schema;
-  std::string schema_file, tokenizer, task;
-  std::string text_levels = "paragraph,sentence,token";
-  std::string images;
-  std::string on_bad = "fail";
+  signal::SchemaSettings schema;
   int64_t record = 0;         // from 1; 0: none
   bool draws_record = false;  // on the terminal
   std::string html;
   bool json = false;
   bool throughput = false;
-  int threads = 0;
+  int workers = 0;
 };
 
 using nlohmann::json;
 using SharedCompiler = std::shared_ptr<const signal::Compiler>;
-
-signal::SchemaOptions schema_options(const InspectOptions& options) {
-  signal::SchemaOptions schema = options.schema;
-  if (!options.schema_file.empty()) read_schema_file(options.schema_file, schema);
-  if (!options.tokenizer.empty()) schema.tokenizer = text::Tokenizer::load(options.tokenizer);
-  if (!options.task.empty()) schema.task = signal::task_of(options.task);
-  schema.text_levels = signal::parse_text_levels(options.text_levels);
-  schema.on_bad = signal::on_bad_of(options.on_bad);
-  return schema;
-}
 
 void show(ProgressLine& line, const char* what, const signal::ReadProgress& progress) {
   const double share =
@@ -76,7 +64,7 @@ void survey_record(const InspectOptions& options, const signal::Record& record, 
     survey.line = record.line;
   }
   if (record.error.empty()) return survey.statistics.add(record.signal);
-  if (options.on_bad == "fail" || is_wanted) throw io::Error(record.error);
+  if (options.schema.on_bad == "fail" || is_wanted) throw io::Error(record.error);
   if (survey.bad.messages.size() < signal::BadRecords::kMaxMessages) survey.bad.messages.push_back(record.error);
   ++survey.bad.count;
 }
@@ -85,7 +73,7 @@ Survey survey_records(const InspectOptions& options, const SharedCompiler& compi
   Survey survey;
   ProgressLine line;
   int64_t number = 0;
-  signal::SignalStream stream(options.files, compiler, {.threads = options.threads});
+  signal::SignalStream stream(options.files, compiler, {.threads = options.workers});
   for (signal::RecordChunk chunk; stream.next(chunk);) {
     for (const signal::Record& record : chunk.records) survey_record(options, record, ++number, survey);
     show(line, "reading", stream.progress());
@@ -115,7 +103,7 @@ Throughput measure(const InspectOptions& options, const SharedCompiler& compiler
   constexpr double kSeconds = 3;
   using Clock = std::chrono::steady_clock;
   Throughput result;
-  result.threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  result.threads = options.workers > 0 ? options.workers : static_cast<int>(std::thread::hardware_concurrency());
   const auto begin = Clock::now();
   const double cores_begin = core_seconds();
   do {
@@ -143,7 +131,7 @@ size_t tree_width() {
 signal::Signal labelled_record(const InspectOptions& options, const Inspection& inspection, const Survey& survey) {
   if (survey.file == "-") signal::rewind_standard_input();
   const signal::Compiler compiler(std::make_shared<const signal::Schema>(inspection.schema),
-                                  {.labels = signal::Labels::all, .images = options.images});
+                                  {.labels = signal::Labels::all, .images = options.schema.images});
   return read_lines(survey.file, std::vector{survey.line}, compiler).front().signal;
 }
 
@@ -153,7 +141,8 @@ void write_results(const InspectOptions& options, const Inspection& inspection, 
   if (options.record > 0) {
     const signal::Signal record = labelled_record(options, inspection, survey);
     const std::string title = fmt::format("{}:{}", survey.file == "-" ? "standard input" : survey.file, survey.line);
-    if (options.json) result["record"] = {{"file", survey.file}, {"line", survey.line}, {"tree", tree_json(record)}};
+    if (options.json)
+      result["record"] = {{"file", survey.file}, {"line", survey.line}, {"tree", signal::tree_json(record)}};
     if (!options.json && options.draws_record) fmt::print("\n{}\n{}", title, draw_tree(record, tree_width()));
     if (!options.html.empty()) {
       io::write_file_atomic(options.html,
@@ -169,11 +158,12 @@ void run(const InspectOptions& options) {
   inspection.files = options.files;
   {
     ProgressLine line;
-    inspection.schema = signal::infer_schema(options.files, schema_options(options),
+    inspection.schema = signal::infer_schema(options.files, options.schema.options(),
                                              [&](const auto& progress) { show(line, "schema", progress); });
   }
-  const auto compiler = std::make_shared<const signal::Compiler>(
-      std::make_shared<const signal::Schema>(inspection.schema), signal::CompilerOptions{.images = options.images});
+  const auto compiler =
+      std::make_shared<const signal::Compiler>(std::make_shared<const signal::Schema>(inspection.schema),
+                                               signal::CompilerOptions{.images = options.schema.images});
   const Survey survey = survey_records(options, compiler);
   inspection.statistics = survey.statistics;
   inspection.bad = survey.bad;
@@ -182,55 +172,27 @@ void run(const InspectOptions& options) {
   write_results(options, inspection, survey);
 }
 
-void add_schema_options(CLI::App& command, InspectOptions& options) {
-  command.add_option("--target", options.schema.target, "The field to be predicted, such as label or meta.kind");
-  command.add_option("--target-of", options.schema.target_of, "The array whose items the target has a label for each");
-  command.add_option("--task", options.task,
-                     "classification, regression, multilabel or nodes [by the target's values]");
-  command.add_option("--fields", options.schema.fields, "Only these fields, such as title,sections[].text")
-      ->delimiter(',');
-  command.add_option("--ignore", options.schema.ignore, "Fields to be left out")->delimiter(',');
-  command.add_option("--schema", options.schema_file, "A JSON file that says what fields are: see below");
-  command
-      .add_option("--text-levels", options.text_levels, "Levels of a text, or text-leaf: the whole text is one leaf")
-      ->capture_default_str();
-  command.add_option("--tokenizer", options.tokenizer,
-                     "vocab.txt, tokenizer.json or *.model instead of a vocabulary of the data's words");
-  command.add_option("--images", options.images, "A .tar that image paths are looked up in [beside the data]");
-  command.add_option("--image-size", options.schema.image.longest_side, "Longest side in pixels; larger images shrink")
-      ->check(CLI::Range(1, 8192))
-      ->capture_default_str();
-  command.add_option("--patch", options.schema.image.patch, "Pixels a side of a patch")
-      ->check(CLI::Range(1, 512))
-      ->capture_default_str();
-  command.add_option("--max-leaves", options.schema.max_leaves, "Leaves of a record; what follows is cut off")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--on-bad", options.on_bad, "fail, or skip records that cannot be read and count them")
-      ->check(CLI::IsMember({"fail", "skip"}))
-      ->capture_default_str();
-}
-
 }  // namespace
 
 void add_inspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand("inspect", "Show what records are as nested signals");
-  command->add_option("DATA", options->files, "Records, one a line: .jsonl, .jsonl.zst, or - for standard input")
+  command->add_option("DATA", options->files, "records, one a line: .jsonl, .jsonl.zst, or - for standard input")
       ->required();
-  command->add_option("--record", options->record, "Draw this record (from 1) as its tree")->check(CLI::PositiveNumber);
-  command->add_option("--html", options->html, "Write the schema, the statistics and the tree of a record as a page");
-  command->add_flag("--json", options->json, "Print JSON");
-  command->add_flag("--throughput", options->throughput, "Measure how fast records become batches");
-  command->add_option("--threads", options->threads, "Threads that read; 0: one a core")->check(CLI::Range(0, 1024));
-  add_schema_options(*command, *options);
+  command->add_option("--record", options->record, "draw this record (from 1) as its tree")->check(CLI::PositiveNumber);
+  command->add_option("--html", options->html, "write the schema, the statistics and the tree of a record as a page");
+  command->add_flag("--json", options->json, "print JSON");
+  command->add_flag("--throughput", options->throughput, "measure how fast records become batches");
+  command->add_option("--workers", options->workers, "threads that read records; 0: one a core")
+      ->check(CLI::Range(0, 1024));
+  add_schema_flags(*command, options->schema);
   command->footer(
       "A schema file names fields and what they are (object array set text text-leaf category boolean number image\n"
       "vector ignore): {\"fields\": {\"picture\": \"image\", \"year\": \"category\", \"notes\": \"ignore\"}}\n\n"
       "Examples:\n"
       "  ramify inspect reviews.jsonl --target label\n"
       "  ramify inspect reviews.jsonl.zst --target label --record 3 --html record.html\n"
-      "  zstd -dc reviews.jsonl.zst | ramify inspect - --throughput --threads 1");
+      "  zstd -dc reviews.jsonl.zst | ramify inspect - --throughput --workers 1");
   command->callback([options] {
     options->draws_record = options->record > 0;
     if (!options->html.empty() && options->record == 0) options->record = 1;

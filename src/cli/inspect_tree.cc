@@ -3,10 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "signal/tree_json.h"
 
 namespace ramify::cli {
 namespace {
@@ -142,41 +143,12 @@ std::string draw_tree(const Signal& signal, size_t width) {
   return TreeDrawing(signal, width).draw();
 }
 
-namespace {
-
-// Calls make(node, leaves, children) for each node, children before their parents, and gives the root.
-template <class Node, class Make>
-Node build_tree(const Signal& signal, const Make& make) {
-  const std::vector<int32_t> leaves = leaf_counts(signal);
-  std::vector<Node> nodes(signal.children.size());
-  size_t child = nodes.size();
-  for (size_t n = nodes.size(); n-- > 0;) {
-    child -= static_cast<size_t>(signal.children[n]);
-    const auto first = nodes.begin() + static_cast<int64_t>(child);
-    nodes[n] =
-        make(signal.labels[n], leaves[n],
-             std::vector<Node>(std::make_move_iterator(first), std::make_move_iterator(first + signal.children[n])));
-  }
-  return std::move(nodes.front());
-}
-
-}  // namespace
-
 report::TreeNode tree_for_page(const Signal& signal) {
-  return build_tree<report::TreeNode>(
-      signal, [](const NodeLabel& label, int64_t leaves, std::vector<report::TreeNode> children) {
+  return signal::fold_tree<report::TreeNode>(
+      signal, [&](size_t node, int64_t leaves, std::vector<report::TreeNode> children) {
+        const NodeLabel& label = signal.labels[node];
         return report::TreeNode{label.label, label.kind, label.text, -1, leaves, std::move(children)};
       });
-}
-
-nlohmann::json tree_json(const Signal& signal) {
-  using nlohmann::json;
-  return build_tree<json>(signal, [](const NodeLabel& label, int64_t leaves, std::vector<json> children) {
-    json node = {{"label", label.label}, {"kind", label.kind}, {"leaves", leaves}};
-    if (!label.text.empty()) node["text"] = label.text;
-    if (!children.empty()) node["children"] = std::move(children);
-    return node;
-  });
 }
 
 }  // namespace ramify::cli

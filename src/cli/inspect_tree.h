@@ -1,7 +1,6 @@
 // One record drawn as its tree.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "report/tree.h"
@@ -15,6 +14,5 @@ std::string draw_tree(const signal::Signal& signal, size_t width);
 
 // The same for an HTML page, whole.
 report::TreeNode tree_for_page(const signal::Signal& signal);
-nlohmann::json tree_json(const signal::Signal& signal);
 
 }  // namespace ramify::cli

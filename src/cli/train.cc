@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "compute_options.h"
 #include "exit_status.h"
+#include "schema_flags.h"
 #include "torch_library.h"
 #include "training_commands.h"
 
@@ -31,12 +32,6 @@ void add_data_options(CLI::App& app, const Command& command) {
   using Names = std::vector<std::string>;
   add_setting<Names>(app, command, "DATA", kPart, "train",
                      "records to learn from: .jsonl or .jsonl.zst files, - for standard input");
-  add_setting<std::string>(app, command, "--target", kPart, "target",
-                           "the field to predict, such as label or meta.kind");
-  add_setting<std::string>(app, command, "--target-of", kPart, "target_of",
-                           "the array whose items have one label each; the target is a list as long");
-  add_setting<std::string>(app, command, "--task", kPart, "task",
-                           "classification, regression, multilabel or nodes; found by itself from the target");
   auto* valid =
       add_setting<Names>(app, command, "--valid", kPart, "valid", "records to validate with after each epoch");
   add_setting<double>(app, command, "--valid-fraction", kPart, "valid_fraction",
@@ -44,34 +39,12 @@ void add_data_options(CLI::App& app, const Command& command) {
       ->check(CLI::Range(0.0, 1.0))
       ->excludes(valid);
   add_setting<Names>(app, command, "--test", kPart, "test", "records to score the best model with at the end");
-  add_setting<Names>(app, command, "--fields", kPart, "fields", "use only these fields, such as title,sections")
-      ->delimiter(',');
-  add_setting<Names>(app, command, "--ignore", kPart, "ignore", "leave these fields out")->delimiter(',');
-  add_setting<std::string>(app, command, "--schema", kPart, "schema", "a JSON file that says what fields are");
-  add_setting<std::string>(
-      app, command, "--text-levels", kPart, "text_levels",
-      "how texts are divided: a part of paragraph,sentence,token that ends in token, or text-leaf");
-  add_setting<std::string>(app, command, "--images", kPart, "images", "a .tar that image paths are looked up in");
-  add_setting<int64_t>(app, command, "--image-size", kPart, "image_size", "longest side in pixels [224]")
-      ->check(CLI::Range(1, 8192));
-  add_setting<int64_t>(app, command, "--patch", kPart, "patch", "pixels a side of a patch [16]")
-      ->check(CLI::Range(1, 512));
-  add_setting<std::string>(app, command, "--tokenizer", kPart, "tokenizer",
-                           "vocab.txt, tokenizer.json or *.model instead of a vocabulary built from the data");
-  add_setting<int64_t>(app, command, "--vocabulary", kPart, "vocabulary", "most words of a built vocabulary [50000]")
-      ->check(CLI::Range(2, 10'000'000));
-  add_setting<int64_t>(app, command, "--min-count", kPart, "min_count", "rarer words are unknown [2]")
-      ->check(CLI::PositiveNumber);
+  add_schema_flags(app, command->schema);
   add_setting<std::string>(app, command, "--word-vectors", kPart, "word_vectors",
                            "vectors to begin with, in the ordinary text format; they stay as they are");
   app.add_flag_callback(
       "--train-vectors", [command] { command->settings["data"]["train_vectors"] = true; },
       "let the word vectors learn, too");
-  add_setting<int64_t>(app, command, "--max-leaves", kPart, "max_leaves", "cut longer records off [4096]")
-      ->check(CLI::PositiveNumber);
-  add_setting<std::string>(app, command, "--on-bad", kPart, "on_bad",
-                           "what to do with a record that cannot be used: fail or skip [fail]")
-      ->check(CLI::IsMember({"fail", "skip"}));
 }
 
 void add_model_options(CLI::App& app, const Command& command) {
@@ -133,7 +106,11 @@ void add_train(CLI::App& app, const std::vector<std::string>& command_line) {
       "  ramify train reviews.jsonl --target label --attention flat --out runs/flat\n"
       "  ramify train --resume --out runs/reviews");
   command->command_line = command_line;
-  train->callback([command] { throw_exit_status(torch_function<RunTrain>(kTrainFunction)(*command)); });
+  train->callback([command] {
+    signal::SchemaSettings::visit(
+        command->schema, [&](const char* key, const auto& member) { command->settings["data"][key] = member; });
+    throw_exit_status(torch_function<RunTrain>(kTrainFunction)(*command));
+  });
 }
 
 }  // namespace ramify::cli

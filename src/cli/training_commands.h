@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "signal/schema_settings.h"
+
 namespace ramify::cli {
 
 struct ComputeOptions {
@@ -16,6 +18,7 @@ struct ComputeOptions {
 
 struct TrainCommand {
   std::string config = "default";
+  signal::SchemaSettings schema;
   nlohmann::json settings = nlohmann::json::object();  // what was said: parts of train::Settings
   std::vector<std::string> set;                        // KEY=VALUE, over the config
   std::string out;

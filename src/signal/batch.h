@@ -66,9 +66,4 @@ inline Batch collate(std::span<const Signal* const> signals, const Schema& schem
   return collate(signals, schema, CollateOptions{.structure = structure});
 }
 
-// [nodes of signals[tree]]: the node of the batch's forest that each node of that record became. For Structure::flat,
-// -1 for inner nodes other than the root. For drawing what a model says about nodes; labels are Signal::labels.
-std::vector<int64_t> batch_nodes(std::span<const Signal* const> signals, int64_t tree,
-                                 Structure structure = Structure::hierarchical);
-
 }  // namespace ramify::signal

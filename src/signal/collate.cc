@@ -123,22 +123,4 @@ Batch collate(Signals signals, const Schema& schema, const CollateOptions& optio
   return batch;
 }
 
-std::vector<int64_t> batch_nodes(Signals signals, int64_t tree, Structure structure) {
-  const auto wanted = static_cast<size_t>(tree);
-  std::vector<int64_t> nodes(signals[wanted]->children.size(), -1);
-  if (structure == Structure::flat) {
-    auto leaf_node = static_cast<int64_t>(signals.size());
-    for (size_t t = 0; t < wanted; ++t) leaf_node += signals[t]->num_leaves();
-    nodes[0] = tree;
-    for (const int32_t node : leaf_nodes(*signals[wanted])) nodes[static_cast<size_t>(node)] = leaf_node++;
-    return nodes;
-  }
-  int64_t next = 0;
-  for_each_level_part(signals, [&](size_t t, size_t first, size_t last) {
-    for (size_t n = first; n < last && t == wanted; ++n) nodes[n] = next + static_cast<int64_t>(n - first);
-    next += static_cast<int64_t>(last - first);
-  });
-  return nodes;
-}
-
 }  // namespace ramify::signal

@@ -55,7 +55,6 @@ SchemaIndex::SchemaIndex(std::shared_ptr<const Schema> schema)
     indexed.field = &field;
     indexed.rows = table.rows[f];
     if (field.kind == Kind::number) indexed.number = ++numbers;
-    if (field.kind == Kind::vector) indexed.modality = vector_modalities_.at(field.width);
     for (size_t v = 0; v < field.values.size(); ++v) {
       indexed.values.emplace(field.values[v], indexed.rows.values + static_cast<int32_t>(v));
     }

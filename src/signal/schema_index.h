@@ -28,7 +28,6 @@ class SchemaIndex {
     const Field* field = nullptr;
     CategoryRows rows;
     int32_t number = 0;                                    // id of a number
-    uint8_t modality = 0;                                  // of a vector
     std::unordered_map<std::string_view, int32_t> values;  // of a category: rows; points into the schema
   };
   struct Node {

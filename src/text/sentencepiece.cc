@@ -28,6 +28,10 @@ class SentencePieceTokenizer : public Tokenizer {
     }
     return processor_.IdToPiece(id);
   }
+  int32_t find(std::string_view token) const override {
+    const int32_t id = processor_.PieceToId(token);
+    return id >= 0 && id < size() && processor_.IdToPiece(id) == token ? id : -1;
+  }
   nlohmann::json to_json() const override { return {{"type", "sentencepiece"}, {"model", to_base64(model_)}}; }
 
  private:

@@ -1,10 +1,13 @@
 #include "text/tokenizer.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "io/atomic_file.h"
+#include "text/json_files.h"
 #include "text/tokenizers.h"
 #include "text/utf8.h"
 #include "text/words.h"
@@ -18,6 +21,7 @@ class WordTokenizer : public Tokenizer {
 
   int64_t size() const override { return vocabulary_.size(); }
   std::string_view token(int32_t id) const override { return vocabulary_.token(id); }
+  int32_t find(std::string_view token) const override { return vocabulary_.find(token); }
   int32_t unknown() const override { return vocabulary_.unknown(); }
   nlohmann::json to_json() const override { return {{"type", "word"}, {"tokens", vocabulary_.tokens()}}; }
 
@@ -33,6 +37,18 @@ class WordTokenizer : public Tokenizer {
 
   Vocabulary vocabulary_;
 };
+
+std::shared_ptr<const Tokenizer> base_from_json(const nlohmann::json& json, const std::string& name) {
+  const auto type = json.at("type").get<std::string>();
+  if (type == "word") {
+    return Tokenizer::word(make_vocabulary(json.at("tokens").get<std::vector<std::string>>(), 0, name));
+  }
+  if (type == "wordpiece") return wordpiece_from_json(json, name);
+  if (type == "byte_level_bpe") return byte_level_bpe_from_json(json, name);
+  if (type == "sentencepiece") return sentencepiece_from_json(json, name);
+  throw io::Error(name + ": a tokenizer of type " + io::printable(type) +
+                  "; expected word, wordpiece, byte_level_bpe or sentencepiece");
+}
 
 }  // namespace
 
@@ -50,23 +66,35 @@ std::shared_ptr<const Tokenizer> Tokenizer::word(Vocabulary vocabulary) {
 
 std::shared_ptr<const Tokenizer> Tokenizer::load(const std::string& path) {
   constexpr size_t kMaxModelBytes = size_t{256} << 20;
+  std::error_code unreadable;  // is left to the reader of the file
+  if (std::filesystem::is_directory(path, unreadable)) return load_tokenizer_folder(path);
   if (path.ends_with(".model")) return make_sentencepiece(io::read_file(path, kMaxModelBytes), path);
-  return path.ends_with(".json") ? load_tokenizer_json(path) : load_vocab_txt(path);
+  if (path.ends_with("vocab.json")) return load_vocab_json(path);
+  if (path.ends_with(".json")) return tokenizer_from_tokenizer_json(read_json_file(path), path);
+  return load_vocab_txt(path);
 }
 
 std::shared_ptr<const Tokenizer> Tokenizer::from_json(const nlohmann::json& json, const std::string& name) {
   try {
-    const auto type = json.at("type").get<std::string>();
-    if (type == "word") {
-      return word(make_vocabulary(json.at("tokens").get<std::vector<std::string>>(), 0, name));
-    }
-    if (type == "wordpiece") return wordpiece_from_json(json, name);
-    if (type == "sentencepiece") return sentencepiece_from_json(json, name);
-    throw io::Error(name + ": a tokenizer of type " + io::printable(type) +
-                    "; expected word, wordpiece or sentencepiece");
+    auto tokenizer = base_from_json(json, name);
+    if (!json.contains("added_tokens")) return tokenizer;
+    return with_added_tokens(std::move(tokenizer), added_tokens_from_json(json["added_tokens"]), name);
   } catch (const nlohmann::json::exception& error) {
     throw io::Error(name + ": is no tokenizer: " + error.what());
   }
+}
+
+void Tokenizer::tokenize(std::string_view text, std::vector<int32_t>& ids) const {
+  if (is_valid_utf8(text)) return append(text, ids, nullptr);
+  append(valid_utf8(text), ids, nullptr);
+}
+
+void Tokenizer::tokenize(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>& spans) const {
+  if (is_valid_utf8(text)) return append(text, ids, &spans);
+  const RepairedUtf8 repaired(text);
+  const size_t first = spans.size();
+  append(repaired.text(), ids, &spans);
+  for (size_t i = first; i < spans.size(); ++i) spans[i] = repaired.source(spans[i]);
 }
 
 }  // namespace ramify::text

@@ -1,5 +1,5 @@
-// Text to token ids: words of a built vocabulary, WordPiece, or SentencePiece. A tokenizer is immutable, may be used by
-// many threads, and can be stored inside a JSON document.
+// Text to token ids: words of a built vocabulary, WordPiece, byte-level BPE, or SentencePiece. A tokenizer is immutable,
+// may be used by many threads, and can be stored inside a JSON document.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,15 @@ class Tokenizer {
   // The words of words.h, looked up in `vocabulary`.
   static std::shared_ptr<const Tokenizer> word(Vocabulary vocabulary);
 
-  // vocab.txt (WordPiece; lower-casing as a tokenizer_config.json beside it says, else unless the vocabulary has
-  // capitals), *.json (a tokenizer.json with a WordPiece model), *.model (SentencePiece). io::Error names the file.
+  // A file as Hugging Face publishes it, or a folder of them. io::Error names the file.
+  //   *vocab.json   byte-level BPE, with the *merges.txt beside it
+  //   *.json        a tokenizer.json with a WordPiece or a byte-level BPE model
+  //   *.model       SentencePiece
+  //   other files   vocab.txt (WordPiece; lower-casing as a tokenizer_config.json beside it says, else unless the
+  //                 vocabulary has capitals)
+  //   a folder      the first that is there: tokenizer.json, vocab.txt, vocab.json, tokenizer.model, another *.model;
+  //                 tokenizer.model before a tokenizer.json that says the same in other words
+  // Special tokens that are spelled out in a text ("[MASK]") are found there, except by SentencePiece.
   static std::shared_ptr<const Tokenizer> load(const std::string& path);
 
   // What to_json() gave; io::Error("NAME: ...") otherwise.
@@ -30,17 +37,18 @@ class Tokenizer {
   virtual nlohmann::json to_json() const = 0;
 
   // Appends the ids of `text` (broken UTF-8 counts as U+FFFD), and, where asked, the bytes of `text` of each.
-  // Special tokens are not added.
-  void tokenize(std::string_view text, std::vector<int32_t>& ids) const { append(text, ids, nullptr); }
-  void tokenize(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>& spans) const {
-    append(text, ids, &spans);
-  }
+  // Spans are of whole letters, also where a token has only some bytes of one. Special tokens are not added; see
+  // special_tokens.h.
+  void tokenize(std::string_view text, std::vector<int32_t>& ids) const;
+  void tokenize(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>& spans) const;
 
   virtual int64_t size() const = 0;
   virtual std::string_view token(int32_t id) const = 0;  // to be shown; std::out_of_range
-  virtual int32_t unknown() const = 0;
+  virtual int32_t find(std::string_view token) const = 0;  // its id; -1: there is none
+  virtual int32_t unknown() const = 0;                     // -1: there is none
 
  private:
+  // `text` is valid UTF-8.
   virtual void append(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>* spans) const = 0;
 };
 

@@ -28,6 +28,7 @@ class WordPieceTokenizer : public Tokenizer {
 
   int64_t size() const override { return vocabulary_.size(); }
   std::string_view token(int32_t id) const override { return vocabulary_.token(id); }
+  int32_t find(std::string_view token) const override { return vocabulary_.find(token); }
   int32_t unknown() const override { return vocabulary_.unknown(); }
 
   nlohmann::json to_json() const override {

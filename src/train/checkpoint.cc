@@ -12,34 +12,6 @@ constexpr const char* kStateFile = "state.json";
 
 }  // namespace
 
-nlohmann::json TrainingState::to_json() const {
-  return {{"step", step},
-          {"epoch", epoch},
-          {"batch", batch},
-          {"best_quality", best_quality},
-          {"best_epoch", best_epoch},
-          {"finished", finished},
-          {"seconds", seconds},
-          {"loss_sum", loss_sum},
-          {"loss_count", loss_count},
-          {"rows", rows},
-          {"right", right}};
-}
-
-TrainingState TrainingState::from_json(const nlohmann::json& json) {
-  return {.step = json.at("step"),
-          .epoch = json.at("epoch"),
-          .batch = json.at("batch"),
-          .best_quality = json.at("best_quality"),
-          .best_epoch = json.at("best_epoch"),
-          .finished = json.at("finished"),
-          .seconds = json.at("seconds"),
-          .loss_sum = json.at("loss_sum"),
-          .loss_count = json.at("loss_count"),
-          .rows = json.at("rows"),
-          .right = json.at("right")};
-}
-
 NamedTensors model_tensors(const nn::Model& model) {
   NamedTensors tensors;
   for (const auto& item : model.named_parameters()) tensors.emplace_back(item.key(), item.value());
@@ -52,7 +24,7 @@ void save_checkpoint(const std::string& folder, const nn::Model& model, const Ad
   io::FolderWriter writer(folder);
   save_tensors(writer.path(kModelFile), model_tensors(model));
   save_tensors(writer.path(kOptimizerFile), optimizer.state());
-  writer.write(kStateFile, state.to_json().dump(2) + "\n");
+  writer.write(kStateFile, nlohmann::json(state).dump(2) + "\n");
   writer.commit();
 }
 
@@ -62,7 +34,7 @@ TrainingState load_checkpoint(const std::string& folder, nn::Model& model, AdamW
   load_tensors_into(whole + "/" + kOptimizerFile, optimizer.state());
   const std::string file = whole + "/" + kStateFile;
   try {
-    return TrainingState::from_json(nlohmann::json::parse(io::read_file(file, 1 << 20)));
+    return nlohmann::json::parse(io::read_file(file, 1 << 20)).get<TrainingState>();
   } catch (const nlohmann::json::exception& error) {
     throw io::Error(file + ": not the state of a training run: " + error.what());
   }

@@ -23,8 +23,8 @@ struct TrainingState {
   double loss_sum = 0;
   int64_t loss_count = 0, rows = 0, right = 0;
 
-  nlohmann::json to_json() const;
-  static TrainingState from_json(const nlohmann::json& json);
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(TrainingState, step, epoch, batch, best_quality, best_epoch, finished, seconds,
+                                 loss_sum, loss_count, rows, right)
 };
 
 // All tensors of a model, parameters and buffers, by name.

@@ -20,6 +20,16 @@ void sort_records(const at::Tensor& outputs, const signal::Batch& batch, Evaluat
 
 }  // namespace
 
+EvaluationOptions evaluation_options(const Settings& settings, at::Device device, int workers) {
+  return {.loader = {.batch_records = settings.training.batch_records,
+                     .batch_leaves = settings.training.batch_leaves,
+                     .order = signal::Order::as_given,
+                     .structure = structure_of(settings.attention),
+                     .threads = std::max(1, workers)},
+          .device = device,
+          .on_progress = {}};
+}
+
 nlohmann::json Evaluation::to_json() const {
   nlohmann::json json = scores.evaluation();
   json["loss"] = loss;

@@ -9,6 +9,7 @@
 #include "signal/dataset.h"
 #include "signal/loader.h"
 #include "train/objective.h"
+#include "train/settings.h"
 
 namespace ramify::train {
 
@@ -17,6 +18,7 @@ struct EvaluationOptions {
   at::Device device = at::kCPU;
   std::function<bool(int64_t records_done)> on_progress;  // false: stop
 };
+EvaluationOptions evaluation_options(const Settings& settings, at::Device device, int workers);
 
 struct Evaluation {
   Scores scores;

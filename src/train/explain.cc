@@ -6,6 +6,7 @@
 #include <map>
 
 #include "signal/stream.h"
+#include "signal/tree_json.h"
 #include "train/batch_tensors.h"
 #include "train/objective.h"
 
@@ -27,48 +28,6 @@ std::vector<double> leaf_mass(nn::Model& model, const BatchTensors& batch) {
     }
   }
   return mass;
-}
-
-// Bottom-up over the record's own tree, which flat attention does not know: children follow their parents.
-nlohmann::json tree_json(const signal::Signal& signal, const std::vector<double>& leaf_mass) {
-  const auto nodes = static_cast<size_t>(signal.num_nodes());
-  std::vector<size_t> first_child(nodes);
-  for (size_t n = 0, next = 1; n < nodes; ++n) {
-    first_child[n] = next;
-    next += static_cast<size_t>(signal.children[n]);
-  }
-  // leaves are numbered left to right: how many lie below a node, then where they begin
-  std::vector<int64_t> leaves(nodes), first_leaf(nodes);
-  for (size_t n = nodes; n-- > 0;) {
-    leaves[n] = signal.children[n] == 0 ? 1 : 0;
-    for (int32_t c = 0; c < signal.children[n]; ++c) leaves[n] += leaves[first_child[n] + static_cast<size_t>(c)];
-  }
-  for (size_t n = 0; n < nodes; ++n) {
-    int64_t begin = first_leaf[n];
-    for (int32_t c = 0; c < signal.children[n]; ++c) {
-      first_leaf[first_child[n] + static_cast<size_t>(c)] = begin;
-      begin += leaves[first_child[n] + static_cast<size_t>(c)];
-    }
-  }
-  std::vector<nlohmann::json> trees(nodes);
-  for (size_t n = nodes; n-- > 0;) {
-    const signal::NodeLabel& label = signal.labels[n];
-    nlohmann::json& tree = trees[n];
-    tree = {{"label", label.label}, {"kind", label.kind}, {"leaves", leaves[n]}};
-    if (!label.text.empty()) tree["text"] = label.text;
-    if (!leaf_mass.empty()) {
-      double mass = 0;
-      for (int64_t leaf = first_leaf[n]; leaf < first_leaf[n] + leaves[n]; ++leaf) mass += leaf_mass[leaf];
-      tree["mass"] = mass;
-    }
-    if (signal.children[n] == 0) continue;
-    nlohmann::json children = nlohmann::json::array();
-    for (int32_t c = 0; c < signal.children[n]; ++c) {
-      children.push_back(std::move(trees[first_child[n] + static_cast<size_t>(c)]));
-    }
-    tree["children"] = std::move(children);
-  }
-  return std::move(trees[0]);
 }
 
 nlohmann::json truth_of(const signal::SignalTarget& known, const signal::Target& target) {
@@ -95,7 +54,7 @@ nlohmann::json explain(nn::Model& model, const RunDescription& run, const signal
   const BatchTensors batch = to_tensors(signal::collate(one, *run.schema, structure_of(run.settings.attention)),
                                         model.encoder().inputs(), device);
   const at::Tensor outputs = model.forward(batch.input, batch.targets.leaf_begin, batch.targets.leaf_end);
-  nlohmann::json result = {{"tree", tree_json(labelled, leaf_mass(model, batch))}};
+  nlohmann::json result = {{"tree", signal::tree_json(labelled, leaf_mass(model, batch))}};
   if (labelled.target.known) result["truth"] = truth_of(labelled.target, run.schema->target);
   if (run.schema->target.task == signal::Task::nodes) {
     result["prediction"] = nlohmann::json::array();

@@ -13,8 +13,10 @@ namespace ramify::train {
 Predictor::Predictor(const std::string& folder, const std::string& device, const std::string& images)
     : device_(open_device(device)), trained_(load_trained(folder, device_)) {
   const std::string archive = images.empty() ? trained_.run.settings.data.images : images;
-  compiler_ = std::make_shared<const signal::Compiler>(
-      trained_.run.schema, signal::CompilerOptions{.target = signal::TargetUse::optional, .images = archive});
+  signal::CompilerOptions options{.target = signal::TargetUse::optional, .images = archive};
+  compiler_ = std::make_shared<const signal::Compiler>(trained_.run.schema, options);
+  options.labels = signal::Labels::all;
+  labelled_ = std::make_shared<const signal::Compiler>(trained_.run.schema, options);
 }
 
 std::vector<nlohmann::json> Predictor::predict(std::span<const std::string> records) {
@@ -49,10 +51,7 @@ std::vector<nlohmann::json> Predictor::predict(std::span<const signal::Signal* c
 }
 
 nlohmann::json Predictor::explain(const std::string& record) {
-  const signal::Compiler labelled(trained_.run.schema, {.target = signal::TargetUse::optional,
-                                                        .labels = signal::Labels::all,
-                                                        .images = trained_.run.settings.data.images});
-  return train::explain(*trained_.model, trained_.run, labelled.compile(record), device_);
+  return train::explain(*trained_.model, trained_.run, labelled_->compile(record), device_);
 }
 
 int64_t predict_files(Predictor& predictor, const std::vector<std::string>& files, const PredictOptions& options,

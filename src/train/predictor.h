@@ -31,7 +31,7 @@ class Predictor {
  private:
   at::Device device_;
   TrainedModel trained_;
-  std::shared_ptr<const signal::Compiler> compiler_;
+  std::shared_ptr<const signal::Compiler> compiler_, labelled_;
 };
 
 struct PredictOptions {

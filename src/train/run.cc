@@ -100,7 +100,7 @@ RunDescription new_run(Settings settings, const RunOptions& options, RunObserver
   keep_standard_input(settings.data.train, options.folder);
   RunDescription run{.settings = std::move(settings), .command = options.command};
   run.schema = std::make_shared<const signal::Schema>(
-      signal::infer_schema(run.settings.data.train, run.settings.data.schema_options(),
+      signal::infer_schema(run.settings.data.train, run.settings.data.options(),
                            [&](const signal::ReadProgress& progress) { observer.on_reading("schema", progress); }));
   check_target(*run.schema);
   if (!run.settings.data.word_vectors.empty()) {
@@ -160,16 +160,6 @@ void check_same(const Settings& stored, const Settings& asked) {
   }
 }
 
-EvaluationOptions evaluation_options(const RunDescription& run, at::Device device, int workers) {
-  return {.loader = {.batch_records = run.settings.training.batch_records,
-                     .batch_leaves = run.settings.training.batch_leaves,
-                     .order = signal::Order::as_given,
-                     .structure = structure_of(run.settings.attention),
-                     .threads = std::max(1, workers)},
-          .device = device,
-          .on_progress = {}};
-}
-
 // Half of them wrong, if there are so many: those teach more.
 std::vector<int64_t> chosen_records(const Evaluation& evaluation, const std::vector<int64_t>& all, int64_t count) {
   std::vector<int64_t> chosen;
@@ -189,7 +179,7 @@ nlohmann::json evaluate_best(const RunDescription& run, const RunData& data, nn:
                              const RunOptions& options, RunObserver& observer) {
   load_model(options.folder + "/model", model);
   model.eval();
-  const EvaluationOptions how = evaluation_options(run, device, options.workers);
+  const EvaluationOptions how = evaluation_options(run.settings, device, options.workers);
   const Evaluation valid = evaluate(model, data.valid(), data.valid_records, how);
   nlohmann::json evaluation = {{"valid", valid.to_json()}};
   if (!run.settings.data.test.empty()) {
@@ -258,7 +248,7 @@ nlohmann::json evaluate_files(const std::string& folder, const std::vector<std::
   reading.threads = options.workers;
   const signal::Dataset data = signal::Dataset::read(files, trained.run.schema, reading);
   bad = data.bad();
-  EvaluationOptions how = evaluation_options(trained.run, device, options.workers);
+  EvaluationOptions how = evaluation_options(trained.run.settings, device, options.workers);
   how.on_progress = [&](int64_t done) {
     if (options.on_progress) options.on_progress(done, data.size());
     return InterruptGuard::caught() == 0;

@@ -15,46 +15,31 @@ namespace {
 constexpr std::array<std::pair<std::string_view, Mixing>, 3> kMixings = {
     {{"hierarchical", Mixing::hierarchical}, {"flat", Mixing::flat}, {"none", Mixing::none}}};
 
-// Calls visit(key, member) for every setting of the data: the one list that reading and writing share.
+// visit(key, member) for every setting of the data: the list that reading and writing share.
 template <class Data, class Visit>
 void visit_data(Data& data, const Visit& visit) {
   visit("train", data.train);
   visit("valid", data.valid);
   visit("test", data.test);
   visit("valid_fraction", data.valid_fraction);
-  visit("target", data.target);
-  visit("target_of", data.target_of);
-  visit("task", data.task);
-  visit("fields", data.fields);
-  visit("ignore", data.ignore);
-  visit("schema", data.schema);
-  visit("text_levels", data.text_levels);
-  visit("images", data.images);
-  visit("tokenizer", data.tokenizer);
   visit("word_vectors", data.word_vectors);
   visit("train_vectors", data.train_vectors);
-  visit("vocabulary", data.vocabulary);
-  visit("min_count", data.min_count);
-  visit("max_leaves", data.max_leaves);
-  visit("image_size", data.image_size);
-  visit("patch", data.patch);
-  visit("on_bad", data.on_bad);
+  signal::SchemaSettings::visit(data, visit);
 }
 
-DataSettings data_from_json(const nlohmann::json& json) {
+DataSettings data_from_json(nlohmann::json json) {
   DataSettings data;
-  size_t known = 0;
   visit_data(data, [&](const char* key, auto& member) {
     const auto found = json.find(key);
     if (found == json.end()) return;
-    ++known;
     try {
       found->get_to(member);
     } catch (const nlohmann::json::exception&) {
       throw std::invalid_argument(std::string("data: ") + key + " is " + found->dump() + ", which is of another type");
     }
+    json.erase(found);
   });
-  if (known != json.size()) throw std::invalid_argument("data: it has settings that this version does not know");
+  if (!json.empty()) throw std::invalid_argument("data: there is no setting " + json.begin().key());
   return data;
 }
 
@@ -76,24 +61,6 @@ signal::Structure structure_of(Mixing mixing) {
   return mixing == Mixing::flat ? signal::Structure::flat : signal::Structure::hierarchical;
 }
 
-signal::SchemaOptions DataSettings::schema_options() const {
-  signal::SchemaOptions options;
-  options.target = target;
-  options.target_of = target_of;
-  if (!task.empty()) options.task = signal::task_of(task);
-  options.fields = fields;
-  options.ignore = ignore;
-  options.text_levels = signal::parse_text_levels(text_levels);
-  if (!tokenizer.empty()) options.tokenizer = text::Tokenizer::load(tokenizer);
-  options.vocabulary = {.min_count = min_count, .max_size = vocabulary};
-  options.image.patch = patch;
-  options.image.longest_side = image_size;
-  options.max_leaves = max_leaves;
-  options.on_bad = signal::on_bad_of(on_bad);
-  if (!schema.empty()) signal::read_schema_file(schema, options);
-  return options;
-}
-
 Settings Settings::from_json(const nlohmann::json& json) {
   Settings settings;
   for (const auto& [key, value] : json.items()) {
@@ -109,7 +76,7 @@ Settings Settings::from_json(const nlohmann::json& json) {
       throw std::invalid_argument("settings: there is no part " + key + "; expected data, attention, model, training");
     }
   }
-  settings.model.set_attention(settings.attention == Mixing::none ? nn::Attention::none : nn::Attention::hierarchical);
+  if (settings.attention == Mixing::none) settings.model.set_attention(nn::Attention::none);
   return settings;
 }
 

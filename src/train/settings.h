@@ -9,7 +9,7 @@
 
 #include "ramify/nn/config.h"
 #include "signal/batch.h"
-#include "signal/inference.h"
+#include "signal/schema_settings.h"
 #include "train/training_options.h"
 
 namespace ramify::train {
@@ -23,26 +23,11 @@ Mixing mixing_of(std::string_view name);  // std::invalid_argument with the name
 std::string_view name_of(Mixing mixing);
 signal::Structure structure_of(Mixing mixing);
 
-struct DataSettings {
+struct DataSettings : signal::SchemaSettings {
   std::vector<std::string> train, valid, test;  // files
   double valid_fraction = 0.1;                  // of the training records, if `valid` is empty
-  std::string target, target_of, task;
-  std::vector<std::string> fields, ignore;
-  std::string schema;  // a schema file
-  std::string text_levels = "paragraph,sentence,token";
-  std::string images;     // a .tar
-  std::string tokenizer;  // a tokenizer file
   std::string word_vectors;
   bool train_vectors = false;
-  int64_t vocabulary = 50'000;
-  int64_t min_count = 2;
-  int64_t max_leaves = 4096;
-  int64_t image_size = 224;
-  int64_t patch = 16;
-  std::string on_bad = "fail";
-
-  // Reads the schema file and the tokenizer, if there are any.
-  signal::SchemaOptions schema_options() const;
 };
 
 struct Settings {

@@ -65,13 +65,6 @@ void save_tensors(const std::string& path, const NamedTensors& tensors) {
   io::write_safetensors(path, bytes);
 }
 
-NamedTensors load_tensors(const std::string& path) {
-  const io::SafetensorsReader reader(path);
-  NamedTensors tensors;
-  for (const io::TensorInfo& info : reader.tensors()) tensors.emplace_back(info.name, read_tensor(reader, info));
-  return tensors;
-}
-
 void load_tensors_into(const std::string& path, const NamedTensors& tensors) {
   const io::SafetensorsReader reader(path);
   std::map<std::string, at::Tensor> wanted(tensors.begin(), tensors.end());

@@ -12,7 +12,6 @@ namespace ramify::train {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 void save_tensors(const std::string& path, const NamedTensors& tensors);
-NamedTensors load_tensors(const std::string& path);
 
 // Copies every tensor of the file into the one of the same name. io::Error, before anything is changed, unless names,
 // shapes and dtypes are just the same.

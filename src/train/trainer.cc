@@ -30,12 +30,6 @@ uint64_t step_seed(uint64_t seed, int64_t step) {
   return z ^ (z >> 31);
 }
 
-NamedTensors named_parameters(const nn::Model& model) {
-  NamedTensors parameters;
-  for (const auto& item : model.named_parameters()) parameters.emplace_back(item.key(), item.value());
-  return parameters;
-}
-
 signal::LoaderOptions training_loader(const Settings& settings, int workers) {
   return {.batch_records = settings.training.batch_records,
           .batch_leaves = settings.training.batch_leaves,
@@ -56,7 +50,7 @@ Trainer::Trainer(TrainerParts parts)
     : parts_(std::move(parts)),
       options_(parts_.settings.training),
       target_(parts_.train.schema()->target),
-      optimizer_(named_parameters(parts_.model), {.weight_decay = options_.weight_decay}),
+      optimizer_(model_tensors(parts_.model), {.weight_decay = options_.weight_decay}),
       loader_(parts_.train, parts_.train_records, training_loader(parts_.settings, parts_.workers)) {
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     total_steps_ += static_cast<int64_t>(loader_.batches(epoch).size());
@@ -174,13 +168,7 @@ void Trainer::report_step(MetricsLog& log) {
 }
 
 void Trainer::validate(MetricsLog& log) {
-  const EvaluationOptions options{.loader = {.batch_records = options_.batch_records,
-                                             .batch_leaves = options_.batch_leaves,
-                                             .order = signal::Order::as_given,
-                                             .structure = structure_of(parts_.settings.attention),
-                                             .threads = parts_.workers},
-                                  .device = parts_.device,
-                                  .on_progress = {}};
+  const EvaluationOptions options = evaluation_options(parts_.settings, parts_.device, parts_.workers);
   const Evaluation evaluation = evaluate(parts_.model, parts_.valid, parts_.valid_records, options);
   const double quality = evaluation.scores.quality();
   const bool best = state_.best_epoch < 0 || quality > state_.best_quality;

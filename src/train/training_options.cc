@@ -30,60 +30,48 @@ void read(const std::string& key, const nlohmann::json& value, double least, dou
   out = value.get<Number>();
 }
 
+// visit(key, member, least, most) for every option that is a number: the list that reading and writing share.
+template <class Options, class Visit>
+void visit_numbers(Options& o, const Visit& visit) {
+  visit("epochs", o.epochs, 1, 1e6);
+  visit("rate", o.rate, 0, 100);
+  visit("warmup", o.warmup, 0, 1);
+  visit("weight_decay", o.weight_decay, 0, 100);
+  visit("clip", o.clip, 1e-12, kLargest);
+  visit("batch_records", o.batch_records, 1, 1e6);
+  visit("batch_leaves", o.batch_leaves, 1, 1e9);
+  visit("patience", o.patience, 0, 1e6);
+  visit("label_smoothing", o.label_smoothing, 0, 0.9);
+  visit("seed", o.seed, 0, 9e15);
+  visit("log_every", o.log_every, 1, 1e9);
+  visit("checkpoint_every", o.checkpoint_every, 1, 1e9);
+}
+
 }  // namespace
 
 TrainingOptions TrainingOptions::from_json(const nlohmann::json& json) {
-  TrainingOptions o;
+  TrainingOptions options;
   if (!json.is_object()) reject("the whole", json, "an object");
-  for (const auto& [key, value] : json.items()) {
-    if (key == "epochs") {
-      read(key, value, 1, 1e6, o.epochs);
-    } else if (key == "rate") {
-      read(key, value, 0, 100, o.rate);
-    } else if (key == "warmup") {
-      read(key, value, 0, 1, o.warmup);
-    } else if (key == "weight_decay") {
-      read(key, value, 0, 100, o.weight_decay);
-    } else if (key == "clip") {
-      read(key, value, 1e-12, kLargest, o.clip);
-    } else if (key == "batch_records") {
-      read(key, value, 1, 1e6, o.batch_records);
-    } else if (key == "batch_leaves") {
-      read(key, value, 1, 1e9, o.batch_leaves);
-    } else if (key == "patience") {
-      read(key, value, 0, 1e6, o.patience);
-    } else if (key == "label_smoothing") {
-      read(key, value, 0, 0.9, o.label_smoothing);
-    } else if (key == "seed") {
-      read(key, value, 0, 9e15, o.seed);
-    } else if (key == "log_every") {
-      read(key, value, 1, 1e9, o.log_every);
-    } else if (key == "checkpoint_every") {
-      read(key, value, 1, 1e9, o.checkpoint_every);
-    } else if (key == "dtype") {
-      if (value != "float32" && value != "bfloat16") reject(key, value, "\"float32\" or \"bfloat16\"");
-      o.dtype = value;
-    } else {
-      throw std::invalid_argument("training: there is no option " + key);
-    }
+  nlohmann::json left = json;
+  visit_numbers(options, [&](const char* key, auto& member, double least, double most) {
+    if (!json.contains(key)) return;
+    read(key, json[key], least, most, member);
+    left.erase(key);
+  });
+  if (json.contains("dtype")) {
+    const nlohmann::json& dtype = json["dtype"];
+    if (dtype != "float32" && dtype != "bfloat16") reject("dtype", dtype, "\"float32\" or \"bfloat16\"");
+    options.dtype = dtype;
+    left.erase("dtype");
   }
-  return o;
+  if (!left.empty()) throw std::invalid_argument("training: there is no option " + left.begin().key());
+  return options;
 }
 
 nlohmann::json TrainingOptions::to_json() const {
-  return {{"epochs", epochs},
-          {"rate", rate},
-          {"warmup", warmup},
-          {"weight_decay", weight_decay},
-          {"clip", clip},
-          {"batch_records", batch_records},
-          {"batch_leaves", batch_leaves},
-          {"patience", patience},
-          {"label_smoothing", label_smoothing},
-          {"seed", seed},
-          {"dtype", dtype},
-          {"log_every", log_every},
-          {"checkpoint_every", checkpoint_every}};
+  nlohmann::json json = {{"dtype", dtype}};
+  visit_numbers(*this, [&](const char* key, const auto& member, double, double) { json[key] = member; });
+  return json;
 }
 
 }  // namespace ramify::train

@@ -109,7 +109,7 @@ TEST(Inspect, ReadsStandardInput) {
 TEST(Inspect, MeasuresThroughput) {
   const TemporaryFolder folder;
   const std::string file = folder.write("a.jsonl", kRecords);
-  const ProgramRun result = run("inspect - --target label --throughput --threads 1 --json < " + file);
+  const ProgramRun result = run("inspect - --target label --throughput --workers 1 --json < " + file);
   EXPECT_EQ(result.exit_code, 0);
   const json speed = json::parse(result.output)["throughput"];
   EXPECT_EQ(speed["threads"], 1);

@@ -183,28 +183,6 @@ TEST(Collate, SignsOfGraphsFlipTogether) {
   EXPECT_LT(flipped, 120);
 }
 
-TEST(Collate, NodesAreFoundAgain) {
-  const Case records = make_case(kRecords, {.target = "y"});
-  const auto all = pointers(records.signals);
-  const Batch batch = records.batch(), flat = records.batch({.structure = Structure::flat});
-  EXPECT_EQ(batch_nodes(all, 0), (Rows{0, 3, 4, 8, 9}));
-  EXPECT_EQ(batch_nodes(all, 1), (Rows{1, 5}));
-  EXPECT_EQ(batch_nodes(all, 2), (Rows{2, 6, 7, 10}));
-  EXPECT_EQ(batch_nodes(all, 0, Structure::flat), (Rows{0, -1, 5, 3, 4}));
-  EXPECT_EQ(batch_nodes(all, 2, Structure::flat), (Rows{2, -1, 8, 7}));
-  for (int64_t tree = 0; tree < 3; ++tree) {
-    const std::vector<int32_t> leaves = leaf_nodes(records.signals[static_cast<size_t>(tree)]);
-    for (const auto* whole : {&batch, &flat}) {
-      const Structure structure = whole == &flat ? Structure::flat : Structure::hierarchical;
-      const Rows nodes = batch_nodes(all, tree, structure);
-      for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
-        EXPECT_EQ(whole->forest.leaf_nodes()[whole->forest.tree_leaf_begin()[tree] + static_cast<int64_t>(leaf)],
-                  nodes[static_cast<size_t>(leaves[leaf])]);
-      }
-    }
-  }
-}
-
 TEST(Signal, CountsLeaves) {
   const Case records = make_case(kRecords, {.target = "y"});
   EXPECT_EQ(leaf_counts(records.signals[0]), (std::vector<int32_t>{3, 2, 1, 1, 1}));

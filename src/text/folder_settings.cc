@@ -1,0 +1,166 @@
+#include "text/folder_settings.h"
+
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "io/error.h"
+#include "text/json_files.h"
+
+namespace ramify::text {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                  "pad_token", "cls_token", "mask_token"};
+
+// A token is given by its content alone or with its properties.
+std::string content_of(const json& token) {
+  return token.is_object() ? token.at("content").get<std::string>() : token.get<std::string>();
+}
+
+// Tokens that were said to be special are looked for as they are written.
+AddedToken special_token(const json& token, int32_t id) {
+  AddedToken special;
+  special.content = content_of(token);
+  special.id = id;
+  special.strips_left = token.is_object() ? json_flag(token, "lstrip", false) : special.content == "<mask>";
+  if (token.is_object()) {
+    special.strips_right = json_flag(token, "rstrip", false);
+    special.single_word = json_flag(token, "single_word", false);
+  }
+  return special;
+}
+
+int32_t parse_id(const std::string& text) {
+  int32_t id = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  return error == std::errc() && end == text.data() + text.size() ? id : -1;
+}
+
+// Tokens by their content; of several that say something about the same one the last counts.
+class TokenCollector {
+ public:
+  explicit TokenCollector(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  // What the tokenizer has not is left out: a model would have no row for it.
+  void add_special(const json& token) {
+    const std::string content = content_of(token);
+    if (const int32_t id = tokenizer_.find(content); id >= 0) tokens_[content] = special_token(token, id);
+  }
+
+  void add_specials(const json& settings) {
+    for (const char* role : kRoles) {
+      if (const auto token = settings.find(role); token != settings.end() && !token->is_null()) add_special(*token);
+    }
+    const json others = settings.value("additional_special_tokens", json());
+    if (!others.is_null()) {
+      for (const json& token : others) add_special(token);
+    }
+  }
+
+  void add(AddedToken token) { tokens_.insert_or_assign(token.content, token); }
+  bool has(const std::string& content) const { return tokens_.contains(content); }
+
+  std::vector<AddedToken> all() const {
+    std::vector<AddedToken> tokens;
+    for (const auto& [content, token] : tokens_) tokens.push_back(token);
+    return tokens;
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::map<std::string, AddedToken> tokens_;
+};
+
+// Runs `read`; what it finds of another type becomes an io::Error that names the file.
+template <class Read>
+auto reading(const std::string& path, Read read) {
+  try {
+    return read();
+  } catch (const json::exception& error) {
+    throw io::Error(path + ": is no tokenizer configuration: " + error.what());
+  }
+}
+
+}  // namespace
+
+FolderSettings::File FolderSettings::read(const std::string& path) {
+  File file{path};
+  std::error_code unreadable;  // is left to the reader, which has a message for it
+  if (!std::filesystem::exists(path, unreadable) && !unreadable) return file;
+  file.content = read_json_file(path);
+  if (!file.content.is_object()) throw io::Error(path + ": is no object of settings");
+  return file;
+}
+
+FolderSettings::FolderSettings(const std::string& folder)
+    : tokenizer_config_(read(folder + "/tokenizer_config.json")),
+      special_tokens_(read(folder + "/special_tokens_map.json")),
+      added_tokens_(read(folder + "/added_tokens.json")),
+      config_(read(folder + "/config.json")) {}
+
+FolderSettings FolderSettings::beside(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  return FolderSettings(folder.empty() ? "." : folder.string());
+}
+
+bool FolderSettings::flag(const char* key, bool otherwise) const {
+  return reading(tokenizer_config_.path, [&] { return json_flag(tokenizer_config_.content, key, otherwise); });
+}
+
+std::string FolderSettings::tokenizer_class() const {
+  return reading(tokenizer_config_.path, [&] {
+    const json found = tokenizer_config_.content.value("tokenizer_class", json());
+    return found.is_null() ? std::string() : found.get<std::string>();
+  });
+}
+
+std::string FolderSettings::model_type() const {
+  return reading(config_.path, [&] { return config_.content.value("model_type", std::string()); });
+}
+
+std::optional<int64_t> FolderSettings::padding_id() const {
+  return reading(config_.path, [&]() -> std::optional<int64_t> {
+    const json found = config_.content.value("pad_token_id", json());
+    if (found.is_null()) return std::nullopt;
+    return found.get<int64_t>();
+  });
+}
+
+std::optional<std::string> FolderSettings::token(const char* role) const {
+  for (const File* file : {&tokenizer_config_, &special_tokens_}) {
+    const auto found = file->content.find(role);
+    if (found == file->content.end() || found->is_null()) continue;
+    return reading(file->path, [&] { return content_of(*found); });
+  }
+  return std::nullopt;
+}
+
+std::vector<AddedToken> FolderSettings::added_tokens(const Tokenizer& tokenizer,
+                                                     const std::vector<std::string>& usual) const {
+  TokenCollector tokens(tokenizer);
+  for (const std::string& content : usual) tokens.add_special(content);
+  for (const File* file : {&special_tokens_, &tokenizer_config_}) {
+    reading(file->path, [&] { tokens.add_specials(file->content); });
+  }
+  reading(added_tokens_.path, [&] {
+    for (const auto& [content, id] : added_tokens_.content.items()) {
+      if (!tokens.has(content)) tokens.add({.content = content, .id = id.get<int32_t>(), .normalized = true});
+    }
+  });
+  reading(tokenizer_config_.path, [&] {
+    const json decoder = tokenizer_config_.content.value("added_tokens_decoder", json::object());
+    for (const auto& [id, token] : decoder.items()) {
+      AddedToken added = special_token(token, parse_id(id));
+      added.normalized = json_flag(token, "normalized", false) && !json_flag(token, "special", false);
+      tokens.add(std::move(added));
+    }
+  });
+  return tokens.all();
+}
+
+}  // namespace ramify::text
