@@ -32,15 +32,30 @@ class Model:
     def predict(self, records: Iterable[Record], batch_records: int = 64) -> list[dict]:
         """One dictionary a record: ``prediction``, and ``probabilities`` where there are classes.
 
+        A model of labels of items gives ``predictions``, a list of such dictionaries. ``truncated`` is true where a
+        record has more leaves than the model takes.
+
         Args:
             records: dictionaries (or anything that is JSON) as in the training data, with or without the target.
-            batch_records: how many are computed together; the result does not depend on it.
+            batch_records: how many are computed together; results depend on it by rounding only.
+
+        Raises:
+            ValueError: a record cannot be read; the message has its place in the list.
         """
+        if isinstance(records, (Mapping, str)):
+            raise TypeError(f"records is a {type(records).__name__}; expected a list of records")
         lines = [json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records]
         results: list[dict] = []
         for begin in range(0, len(lines), batch_records):
-            results += map(json.loads, self._predictor.predict(lines[begin:begin + batch_records]))
+            try:
+                results += map(json.loads, self._predictor.predict(lines[begin:begin + batch_records], begin))
+            except RuntimeError as error:
+                raise (ValueError(str(error)) if str(error).startswith("record ") else error) from None
         return results
+
+    def __repr__(self) -> str:
+        config = self.config
+        return f"<ramify.Model of {config['data']['target']!r}, {config['attention']} attention>"
 
     def explain(self, record: Record) -> dict:
         """The prediction for one record and its tree, with the share of attention (``mass``) on every node."""
@@ -60,4 +75,6 @@ def load(folder: Union[str, os.PathLike], device: str = "cpu", images: str = "")
         model = ramify.load("runs/reviews")
         model.predict([{"text": "What a film!"}])[0]["prediction"]
     """
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{os.fspath(folder)}: there is no such folder; expected one that ramify train wrote")
     return Model(folder, device, images)

@@ -17,6 +17,7 @@
 #include "inspect_report.h"
 #include "inspect_tree.h"
 #include "io/atomic_file.h"
+#include "number_checks.h"
 #include "progress_line.h"
 #include "report/tree.h"
 #include "schema_flags.h"
@@ -79,7 +80,8 @@ Survey survey_records(const InspectOptions& options, const SharedCompiler& compi
     show(line, "reading", stream.progress());
   }
   if (options.record > number) {
-    throw std::invalid_argument(fmt::format("inspect: record {} is asked for, there are {}", options.record, number));
+    throw std::invalid_argument(fmt::format("inspect: record {} is asked for, there {} {}", options.record,
+                                            number == 1 ? "is" : "are", number));
   }
   return survey;
 }
@@ -179,20 +181,19 @@ void add_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "Show what records are as nested signals");
   command->add_option("DATA", options->files, "records, one a line: .jsonl, .jsonl.zst, or - for standard input")
       ->required();
-  command->add_option("--record", options->record, "draw this record (from 1) as its tree")->check(CLI::PositiveNumber);
+  command->add_option("--record", options->record, "draw this record (from 1) as its tree")->check(from_one());
   command->add_option("--html", options->html, "write the schema, the statistics and the tree of a record as a page");
   command->add_flag("--json", options->json, "print JSON");
   command->add_flag("--throughput", options->throughput, "measure how fast records become batches");
   command->add_option("--workers", options->workers, "threads that read records; 0: one a core")
       ->check(CLI::Range(0, 1024));
   add_schema_flags(*command, options->schema);
-  command->footer(
-      "A schema file names fields and what they are (object array set text text-leaf category boolean number image\n"
-      "vector ignore): {\"fields\": {\"picture\": \"image\", \"year\": \"category\", \"notes\": \"ignore\"}}\n\n"
-      "Examples:\n"
-      "  ramify inspect reviews.jsonl --target label\n"
-      "  ramify inspect reviews.jsonl.zst --target label --record 3 --html record.html\n"
-      "  zstd -dc reviews.jsonl.zst | ramify inspect - --throughput --workers 1");
+  command->footer("A schema file names fields and what they are (" + signal::kind_names() +
+                  "):\n{\"fields\": {\"picture\": \"image\", \"year\": \"category\", \"notes\": \"ignore\"}}\n\n"
+                  "Examples:\n"
+                  "  ramify inspect reviews.jsonl --target label\n"
+                  "  ramify inspect reviews.jsonl.zst --target label --record 3 --html record.html\n"
+                  "  zstd -dc reviews.jsonl.zst | ramify inspect - --throughput --workers 1");
   command->callback([options] {
     options->draws_record = options->record > 0;
     if (!options->html.empty() && options->record == 0) options->record = 1;

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <string_view>
 
+#include "signal/counted.h"
+
 namespace ramify::cli {
 namespace {
 
 using nlohmann::json;
+using signal::counted;
 using signal::Field;
 using signal::Kind;
 using signal::Sizes;
@@ -59,7 +62,17 @@ std::string target_text(const signal::Target& target) {
   if (target.task == signal::Task::regression) {
     return text + fmt::format(", mean {:.6g}, deviation {:.6g})", target.mean, target.deviation);
   }
-  return text + fmt::format(", {} classes: {})", target.classes.size(), list_of(target.classes, 8));
+  return text + fmt::format(", {}: {})", counted(static_cast<int64_t>(target.classes.size()), "class", "classes"),
+                            list_of(target.classes, 8));
+}
+
+// "token (vocabulary of 50)": what a model has to embed of each sort of leaf.
+std::string leaves_text(const signal::Modality& modality) {
+  std::string size = counted(modality.size, "value") + " each";
+  if (modality.name == "token") size = fmt::format("vocabulary of {}", modality.size);
+  if (modality.name == "category") size = fmt::format("table of {}", counted(modality.size, "value"));
+  if (modality.feature == signal::Feature::numbers) size = counted(modality.size - 1, "field");  // without the unknown
+  return fmt::format("{} ({})", modality.name, size);
 }
 
 struct SizeRow {
@@ -91,9 +104,11 @@ std::string schema_text(const signal::Schema& schema) {
   }
   text += fmt::format("\ntarget: {}\nleaves: ", target_text(schema.target));
   for (const signal::Modality& modality : schema.modalities()) {
-    text += fmt::format("{}{} ({})", modality.name == "token" ? "" : ", ", modality.name, modality.size);
+    text += (modality.name == "token" ? "" : ", ") + leaves_text(modality);
   }
-  return text + "\n";
+  text += "\n";
+  for (const std::string& note : schema.notes) text += "note: " + note + "\n";
+  return text;
 }
 
 std::string statistics_text(const signal::SignalStatistics& statistics) {
@@ -137,18 +152,18 @@ json statistics_json(const Inspection& inspection) {
 
 std::string inspection_text(const Inspection& inspection) {
   const signal::SignalStatistics& statistics = inspection.statistics;
-  std::string text = fmt::format("{}: {} records", list_of(inspection.files, 3), statistics.records);
-  if (inspection.bad.count > 0) text += fmt::format(", {} bad ones left out", inspection.bad.count);
+  std::string text = fmt::format("{}: {}", list_of(inspection.files, 3), counted(statistics.records, "record"));
+  if (inspection.bad.count > 0) text += fmt::format(", {} left out", counted(inspection.bad.count, "bad one"));
   text += "\n\n" + schema_text(inspection.schema) + "\n" + statistics_text(statistics);
   if (statistics.truncated > 0) {
-    text += fmt::format("{} records are cut off at {} leaves (--max-leaves)\n", statistics.truncated,
-                        inspection.schema.max_leaves);
+    text += fmt::format("{} cut off at {} (--max-leaves)\n", counted(statistics.truncated, "record is", "records are"),
+                        counted(inspection.schema.max_leaves, "leaf", "leaves"));
   }
   if (const auto& speed = inspection.throughput) {
     text += fmt::format(
-        "\nthroughput: {:.0f} records/s a core, {:.0f} records/s in all ({} threads); {:.0f} bytes a record, "
+        "\nthroughput: {:.0f} records/s a core, {:.0f} records/s in all ({}); {:.0f} bytes a record, "
         "{:.1f} MB/s a core\n",
-        speed->per_core_second(), speed->per_second(), speed->threads,
+        speed->per_core_second(), speed->per_second(), counted(speed->threads, "thread"),
         static_cast<double>(speed->bytes) / static_cast<double>(speed->records),
         static_cast<double>(speed->bytes) / speed->core_seconds / 1e6);
   }
@@ -163,6 +178,7 @@ json inspection_json(const Inspection& inspection) {
                  {"bad_records", inspection.bad.count},
                  {"truncated_records", inspection.statistics.truncated},
                  {"schema", schema},
+                 {"notes", inspection.schema.notes},
                  {"statistics", statistics_json(inspection)}};
   if (const auto& speed = inspection.throughput) {
     result["throughput"] = {{"threads", speed->threads},
@@ -175,6 +191,25 @@ json inspection_json(const Inspection& inspection) {
   }
   return result;
 }
+
+namespace {
+
+// What is to be predicted, with all classes as far as they can be read.
+report::Table target_table(const signal::Target& target) {
+  constexpr size_t kMostClasses = 100;
+  report::Table table = {"Target", {{"field"}, {"task"}, {"classes", report::Align::number}, {"details"}}, {}};
+  const std::string of = target.of.empty() ? "" : " of the items of " + target.of;
+  const std::string details = target.task == signal::Task::regression
+                                  ? fmt::format("mean {:.6g}, deviation {:.6g}", target.mean, target.deviation)
+                                  : list_of(target.classes, kMostClasses);
+  const size_t classes = target.classes.size();
+  table.rows.push_back({target.path, std::string(name_of(target.task)) + of,
+                        report::Cell(classes == 0 ? "" : std::to_string(classes), static_cast<double>(classes)),
+                        details});
+  return table;
+}
+
+}  // namespace
 
 std::vector<report::Table> inspection_tables(const Inspection& inspection) {
   using report::Align;
@@ -196,7 +231,15 @@ std::vector<report::Table> inspection_tables(const Inspection& inspection) {
     }
     statistics.rows.push_back(std::move(cells));
   }
-  return {std::move(schema), std::move(statistics)};
+  std::vector<report::Table> tables;
+  if (inspection.schema.target.task != signal::Task::none) tables.push_back(target_table(inspection.schema.target));
+  tables.push_back(std::move(schema));
+  if (!inspection.schema.notes.empty()) {
+    report::Table& notes = tables.emplace_back(report::Table{"Notes", {{"note"}}, {}});
+    for (const std::string& note : inspection.schema.notes) notes.rows.push_back({report::Cell(note)});
+  }
+  tables.push_back(std::move(statistics));
+  return tables;
 }
 
 }  // namespace ramify::cli

@@ -70,10 +70,10 @@ class TreeDrawing {
     int32_t omitted = 0;  // stands for so many that are not drawn
   };
 
-  // One line for the node and its only descendants, if it has no other; then its children.
+  // One line for the node and its only descendants, down to a leaf or to where there are several; then those.
   void add_node(size_t node, const std::string& head, const std::string& indent) {
     std::string text = describe(node);
-    while (signal_.children[node] == 1 && signal_.children[first_child_[node]] > 0) {
+    while (signal_.children[node] == 1 && !has_children_of(node, "token") && !has_children_of(node, "patch")) {
       node = first_child_[node];
       const bool is_named = signal_.labels[node].label != "0";
       text += " > " + (is_named ? describe(node) : describe_kind(node));

@@ -1,12 +1,61 @@
 // Entry of the command line: exit 0 when done, 1 when it failed, 2 for bad usage.
 #include <fmt/core.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
+#include <span>
 #include <stdexcept>
+#include <string>
 
 #include "commands.h"
 #include "exit_status.h"
 #include "ramify/version.h"
+#include "usage_errors.h"
+
+namespace {
+
+constexpr int kFailed = 1, kBadUsage = 2;
+
+int complain(const std::string& message, int status) {
+  fmt::print(stderr, "ramify: {}\n", message);
+  return status;
+}
+
+int run(CLI::App& app, int argc, char** argv) {
+  if (const std::string message = ramify::cli::unknown_command(app, std::span(argv + 1, argv + argc));
+      !message.empty()) {
+    return complain(message, kBadUsage);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    const std::string message = ramify::cli::unknown_option(app);
+    return message.empty() ? (app.exit(error), kBadUsage) : complain(message, kBadUsage);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kBadUsage;
+  } catch (const ramify::cli::ExitStatus& exit) {
+    return exit.status;
+  } catch (const std::invalid_argument& error) {  // what the library says of a value that the user gave
+    return complain(error.what(), kBadUsage);
+  } catch (const std::exception& error) {
+    return complain(error.what(), kFailed);
+  }
+  return 0;
+}
+
+// Whatever a command has printed is only done when it has arrived.
+int finish_output() {
+  const bool had_failed = std::ferror(stdout) != 0;
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !had_failed) return 0;
+  const int reason = errno;
+  return complain("standard output: cannot write" + (reason == 0 ? "" : std::string(": ") + std::strerror(reason)),
+                  kFailed);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Attention over nested data.", "ramify");
@@ -20,18 +69,6 @@ int main(int argc, char** argv) {
   ramify::cli::add_flops(app);
   ramify::cli::add_inspect(app);
   ramify::cli::add_report(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const ramify::cli::ExitStatus& exit) {
-    return exit.status;
-  } catch (const std::invalid_argument& error) {  // what the library says of a value that the user gave
-    fmt::print(stderr, "ramify: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "ramify: {}\n", error.what());
-    return 1;
-  }
-  return 0;
+  const int status = run(app, argc, argv);
+  return status == 0 ? finish_output() : status;
 }

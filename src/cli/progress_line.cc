@@ -42,8 +42,10 @@ void ProgressLine::show(const std::string& head, double share, const std::string
     fmt::print(stderr, "{}  {}{}\n", head, share >= 0 ? fmt::format("{:3.0f}%  ", 100 * share) : "", tail);
     return;
   }
-  const std::string line = fmt::format("{}  {}  {}", head, share >= 0 ? bar(share) : "", tail);
-  fmt::print(stderr, "\r\033[K{}", line.substr(0, terminal_width(STDERR_FILENO, 80) - 1));
+  const size_t width = terminal_width(STDERR_FILENO, 80) - 1;
+  std::string line = fmt::format("{}  {}  {}", head, share >= 0 ? bar(share) : "", tail);
+  if (line.size() > width) line = fmt::format("{}  {:.0f}%  {}", head, 100 * std::max(share, 0.0), tail);
+  fmt::print(stderr, "\r\033[K{}", line.substr(0, width));
   std::fflush(stderr);
   shown_ = true;
 }

@@ -23,7 +23,11 @@ CLI::Option* add_setting(CLI::App& app, const Command& command, const std::strin
   auto* option = app.add_option_function<Value>(
       flag, [command, part, key](const Value& value) { command->settings[part][key] = value; }, help);
   // of a value that is said twice the last one counts, so that scripts can be overruled
-  if constexpr (!std::is_same_v<Value, std::vector<std::string>>) option->take_last();
+  if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+    if (flag.starts_with("--")) option->allow_extra_args(false)->delimiter(',');  // DATA may follow it
+  } else {
+    option->take_last();
+  }
   return option;
 }
 
@@ -34,9 +38,10 @@ void add_data_options(CLI::App& app, const Command& command) {
                      "records to learn from: .jsonl or .jsonl.zst files, - for standard input");
   auto* valid =
       add_setting<Names>(app, command, "--valid", kPart, "valid", "records to validate with after each epoch");
-  add_setting<double>(app, command, "--valid-fraction", kPart, "valid_fraction",
-                      "without --valid: this part of DATA, drawn at random [0.1]")
-      ->check(CLI::Range(0.0, 1.0))
+  add_setting<double>(
+      app, command, "--valid-fraction", kPart, "valid_fraction",
+      "without --valid: this part of DATA, drawn at random; 0: no validation, the last epoch is taken [0.1]")
+      ->check(CLI::Range(0.0, 0.99))
       ->excludes(valid);
   add_setting<Names>(app, command, "--test", kPart, "test", "records to score the best model with at the end");
   add_schema_flags(app, command->schema);
@@ -49,8 +54,7 @@ void add_data_options(CLI::App& app, const Command& command) {
 
 void add_model_options(CLI::App& app, const Command& command) {
   app.add_option("--config", command->config,
-                 "default, paper-language, paper-multimodal, or a file with \"model\" and \"training\"")
-      ->capture_default_str();
+                 "default, paper-language, paper-multimodal, or a file with \"model\" and \"training\" [default]");
   app.add_option_function<std::string>(
          "--attention", [command](const std::string& name) { command->settings["attention"] = name; },
          "hierarchical, flat (softmax over all leaves) or none (no mixing) [hierarchical]")
@@ -107,8 +111,13 @@ void add_train(CLI::App& app, const std::vector<std::string>& command_line) {
       "  ramify train --resume --out runs/reviews");
   command->command_line = command_line;
   train->callback([command] {
+    const signal::SchemaSettings usual;
     signal::SchemaSettings::visit(
         command->schema, [&](const char* key, const auto& member) { command->settings["data"][key] = member; });
+    // what was not said is left to the run, where one goes on
+    signal::SchemaSettings::visit(usual, [&](const char* key, const auto& member) {
+      if (command->settings["data"][key] == nlohmann::json(member)) command->settings["data"].erase(key);
+    });
     throw_exit_status(torch_function<RunTrain>(kTrainFunction)(*command));
   });
 }

@@ -6,9 +6,6 @@
 #include <malloc.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -17,12 +14,15 @@
 #include "io/atomic_file.h"
 #include "io/error.h"
 #include "progress_line.h"
+#include "report/html.h"
 #include "train/interrupt.h"
 #include "train/predictor.h"
 #include "train/run.h"
 
 namespace ramify::cli {
 namespace {
+
+using report::with_commas;
 
 constexpr int kInterrupted = 128;  // plus the signal, as shells do
 
@@ -33,6 +33,10 @@ void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 #endif
+}
+
+int interrupted_status() {
+  return kInterrupted + train::InterruptGuard::caught();
 }
 
 void apply(ComputeOptions& compute) {
@@ -52,14 +56,26 @@ void apply_setting(nlohmann::json& settings, const std::string& text) {
   const std::string value = text.substr(equals + 1);
   nlohmann::json parsed = nlohmann::json::parse(value, nullptr, false);
   try {
-    settings[nlohmann::json::json_pointer(path)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
+    const nlohmann::json::json_pointer place(path);
+    // lists do not grow: a place that is not there would be filled up with nulls
+    for (auto list = place.parent_pointer(), at = place; !at.empty(); at = list, list = list.parent_pointer()) {
+      if (settings.contains(list) && settings[list].is_array()) (void)settings.at(at);
+    }
+    settings[place] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
   } catch (const nlohmann::json::exception&) {
     throw std::invalid_argument("--set " + text + ": there is no such place in the config");
   }
 }
 
+// The config, and over it what was said. When a run goes on it begins with the run's own settings, so that what was not
+// said is the same.
 train::Settings settings_of(const TrainCommand& command) {
-  nlohmann::json settings = train::read_config(command.config);
+  const bool goes_on = command.resume && train::is_run(command.out);
+  nlohmann::json settings =
+      goes_on ? train::load_description(command.out).settings.to_json() : nlohmann::json::object();
+  if (!goes_on || !command.config.empty()) {
+    settings.merge_patch(train::read_config(command.config.empty() ? "default" : command.config));
+  }
   settings.merge_patch(command.settings);
   for (const std::string& text : command.set) apply_setting(settings, text);
   return train::Settings::from_json(settings);
@@ -87,16 +103,27 @@ class TrainProgress final : public train::RunObserver {
     line_.show("reading " + what, share, count_text(static_cast<double>(progress.records)) + " records");
   }
 
-  void on_ready(const train::RunDescription& run, const signal::Dataset& data, int64_t steps) override {
-    line_.print(fmt::format("{} records to learn from, {} to validate with, {:.0f} leaves a record", run.train_records,
-                            run.valid_records,
+  void on_ready(const train::RunDescription& run, const signal::Dataset& data, const train::TrainingState& so_far,
+                int64_t steps) override {
+    line_.print(fmt::format("{} records to learn from, {} to validate with, {:.0f} leaves a record on average",
+                            with_commas(run.train_records), with_commas(run.valid_records),
                             static_cast<double>(data.num_leaves()) / static_cast<double>(data.size())));
     if (data.num_truncated() > 0) {
       line_.print(fmt::format("{} records were cut off at {} leaves", data.num_truncated(), run.schema->max_leaves));
     }
     line_.print(fmt::format("attention {}: {} parameters in the encoder, {} in tables; {} steps",
-                            train::name_of(run.settings.attention), run.parameters.encoder, run.parameters.tables,
-                            steps));
+                            train::name_of(run.settings.attention), with_commas(run.parameters.encoder),
+                            with_commas(run.parameters.tables), with_commas(steps)));
+    const int64_t classes = static_cast<int64_t>(run.schema->target.classes.size());
+    if (2 * classes > run.train_records && run.schema->target.task == signal::Task::classification) {
+      line_.print(fmt::format("{} has {} classes in {} records; is it the right target?", run.schema->target.path,
+                              classes, run.train_records));
+    }
+    if (so_far.finished) {
+      line_.print("this run is finished; only its scores are computed again");
+    } else if (so_far.step > 0) {
+      line_.print(fmt::format("going on behind step {}", with_commas(so_far.step)));
+    }
   }
 
   void on_step(const train::Progress& p) override {
@@ -117,12 +144,18 @@ class TrainProgress final : public train::RunObserver {
 };
 
 void print_scores(const std::string& name, const nlohmann::json& scores) {
-  fmt::print("{:<8}{:>8} records  {}\n", name, scores["records"].get<int64_t>(), figures_text(scores));
+  const int64_t items = scores.value("items", int64_t{-1});
+  fmt::print("{:<8}{:>8} records{}  {}\n", name, scores["records"].get<int64_t>(),
+             items >= 0 ? fmt::format(", {} items", items) : "", figures_text(scores));
+  if (const int64_t unseen = scores.value("unseen_classes", int64_t{0}); unseen > 0) {
+    fmt::print("{:<8}{:>8} of a class that training did not have; they count as wrong\n", "", unseen);
+  }
 }
 
 void print_classes(const nlohmann::json& scores) {
   if (!scores.contains("per_class")) return;
-  fmt::print("\n{:<24}{:>10}{:>10}{:>10}{:>10}\n", "class", "precision", "recall", "F1", "records");
+  fmt::print("\n{:<24}{:>10}{:>10}{:>10}{:>10}\n", "class", "precision", "recall", "F1",
+             scores.contains("items") ? "items" : "records");
   for (const nlohmann::json& row : scores["per_class"]) {
     fmt::print("{:<24}{:>10}{:>10}{:>10}{:>10}\n", row["class"].get<std::string>(), percent(row["precision"]),
                percent(row["recall"]), percent(row["f1"]), row["support"].get<int64_t>());
@@ -131,18 +164,29 @@ void print_classes(const nlohmann::json& scores) {
 
 int run_train(TrainCommand command) {
   apply(command.compute);
+  if (command.settings["data"].value("train", nlohmann::json()).empty() && !train::is_run(command.out)) {
+    throw std::invalid_argument(command.resume ? command.out + ": there is no run to go on with"
+                                               : "no DATA; say which records to learn from");
+  }
   TrainProgress progress;
   const train::RunOptions options{.folder = command.out,
                                   .resume = command.resume,
                                   .device = command.compute.device,
+                                  .threads = command.compute.threads,
                                   .workers = command.compute.workers,
                                   .deterministic = command.deterministic,
                                   .explanations = command.explanations,
                                   .command = command.command_line};
-  const train::RunResult result = train::train(settings_of(command), options, progress);
+  train::RunResult result;
+  try {
+    result = train::train(settings_of(command), options, progress);
+  } catch (const train::Interrupted&) {
+    fmt::print(stderr, "interrupted\n");
+    return interrupted_status();
+  }
   if (result.outcome == train::Outcome::interrupted) {
     fmt::print(stderr, "interrupted; saved. Go on with: ramify train --resume --out {}\n", command.out);
-    return kInterrupted + train::InterruptGuard::caught();
+    return interrupted_status();
   }
   if (command.json) {
     fmt::print("{}\n", result.evaluation.dump(2));
@@ -175,10 +219,12 @@ int run_eval(UseCommand command) {
   line.clear();
   if (train::InterruptGuard::caught() != 0) {
     fmt::print(stderr, "interrupted\n");
-    return kInterrupted + train::InterruptGuard::caught();
+    return interrupted_status();
   }
   if (bad.count > 0) {
-    fmt::print(stderr, "{} bad records were skipped, first: {}\n", bad.count, bad.messages.front());
+    fmt::print(stderr, "{} skipped, first: {}\n",
+               bad.count == 1 ? "1 bad record was" : fmt::format("{} bad records were", bad.count),
+               bad.messages.front());
   }
   if (command.json) {
     fmt::print("{}\n", scores.dump(2));
@@ -234,10 +280,11 @@ int run_predict(UseCommand command) {
   line.clear();
   if (train::InterruptGuard::caught() != 0) {
     fmt::print(stderr, "interrupted\n");
-    return kInterrupted + train::InterruptGuard::caught();
+    return interrupted_status();
   }
   output.commit();
-  if (bad > 0) fmt::print(stderr, "{} bad records have an error instead of a prediction\n", bad);
+  if (bad > 0)
+    fmt::print(stderr, "{} bad record{} an error instead of a prediction\n", bad, bad == 1 ? " has" : "s have");
   return 0;
 }
 

@@ -17,7 +17,7 @@ struct ComputeOptions {
 };
 
 struct TrainCommand {
-  std::string config = "default";
+  std::string config;  // none: the default one, or as the run has it
   signal::SchemaSettings schema;
   nlohmann::json settings = nlohmann::json::object();  // what was said: parts of train::Settings
   std::vector<std::string> set;                        // KEY=VALUE, over the config

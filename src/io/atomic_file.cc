@@ -1,10 +1,13 @@
 #include "io/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "io/input_file.h"
@@ -23,18 +26,45 @@ void sync(const std::string& path, int flags) {
   if (result != 0 && error != EINVAL) throw system_error(path, "flush");  // EINVAL: a file system without it
 }
 
+bool is_special(const std::string& path) {
+  struct stat status;
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+// Where the links end that `path` may be, whether there is a file or not.
+std::string without_links(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the system has it
+  namespace fs = std::filesystem;
+  fs::path target = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    const fs::path link = fs::read_symlink(target, error);
+    if (error) return target.string();  // no link
+    target = target.parent_path() / link;
+  }
+  errno = ELOOP;
+  throw system_error(path, "create");
+}
+
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(temporary_name(path_)) {
-  remove_leftovers(path_);
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  if (is_special(path_)) {
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor_ < 0) throw system_error(path_, "open");
+    return;
+  }
+  target_ = without_links(path_);
+  temporary_ = temporary_name(target_);
+  remove_leftovers(target_);
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw system_error(temporary_, "create");
+  if (descriptor_ < 0) throw system_error(path_, "create");
 }
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(std::string_view bytes) {
@@ -51,11 +81,14 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::commit() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL) throw system_error(path_, "flush");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw system_error(path_, "replace");
+  const bool is_replaced = !temporary_.empty();
+  if (is_replaced) {
+    if (::fsync(descriptor_) != 0 && errno != EINVAL) throw system_error(path_, "flush");
+    if (::rename(temporary_.c_str(), target_.c_str()) != 0) throw system_error(path_, "replace");
+  }
   const int closed = ::close(std::exchange(descriptor_, -1));
   if (closed != 0) throw system_error(path_, "close");
-  sync_folder(folder_of(path_));
+  if (is_replaced) sync_folder(folder_of(target_));
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {

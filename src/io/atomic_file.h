@@ -1,4 +1,5 @@
-// Files that are either whole or not there: written under a temporary name in the same folder, flushed, renamed.
+// Files that are either whole or not there: written under a temporary name in the same folder, flushed, renamed. What
+// is no regular file (a pipe, a device) is never replaced: it is written to as the bytes come.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@
 
 namespace ramify::io {
 
-// A file being written. Until commit(), `path` keeps what it had; without commit(), the temporary file is removed.
+// A file being written. Until commit(), `path` keeps what it had; without commit(), the temporary file is removed. Of a
+// symbolic link, the file that it leads to is written. Errors name `path`.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -24,8 +26,9 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string path_;
-  std::string temporary_;
+  std::string path_;       // as the caller calls it
+  std::string target_;     // without links
+  std::string temporary_;  // empty: written straight
   int descriptor_ = -1;
 };
 

@@ -26,6 +26,17 @@ std::string printable(std::string_view name) {
   return text + (cut ? "...\"" : "\"");
 }
 
+std::string json_reason(std::string_view message) {
+  constexpr size_t kLongest = 200;
+  if (const size_t end = message.find("] "); message.starts_with("[json.exception") && end != std::string_view::npos) {
+    message.remove_prefix(end + 2);
+  }
+  if (message.size() <= kLongest) return std::string(message);
+  size_t end = kLongest;
+  while (end > kLongest - 4 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;  // not inside a letter
+  return std::string(message.substr(0, end)) + " ...";
+}
+
 Error system_error(const std::string& path, const std::string& action) {
   return Error(path + ": cannot " + action + ": " + std::strerror(errno));
 }

@@ -135,7 +135,7 @@ FolderWriter::FolderWriter(std::string folder) : folder_(std::move(folder)) {
   while (folder_.size() > 1 && folder_.ends_with('/')) folder_.pop_back();
   temporary_ = temporary_name(folder_);
   remove_leftovers(folder_);
-  if (::mkdir(temporary_.c_str(), 0777) != 0) throw system_error(temporary_, "create");
+  if (::mkdir(temporary_.c_str(), 0777) != 0) throw system_error(folder_, "create");
 }
 
 FolderWriter::~FolderWriter() {
@@ -160,6 +160,10 @@ void FolderWriter::commit(FolderSwap swap) {
   sync_folder(folder_of(folder_));
   remove_folder(std::exchange(temporary_, {}));  // the old folder, where they were exchanged
   remove_folder(old_name(folder_));
+}
+
+bool folder_exists(const std::string& folder) {
+  return exists(folder) || exists(old_name(folder));
 }
 
 std::string open_folder(const std::string& folder) {

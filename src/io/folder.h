@@ -37,6 +37,9 @@ class FolderWriter {
   std::string temporary_;  // empty: committed
 };
 
+// Whether there is a folder to be opened, the one before a swap that was cut short included.
+bool folder_exists(const std::string& folder);
+
 // The path to read from: `folder` if its manifest holds, else `folder`.old (a swap was cut short) if that one's does.
 // Error naming the first file that is missing or differs otherwise. Reads every file once.
 std::string open_folder(const std::string& folder);

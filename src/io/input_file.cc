@@ -1,6 +1,7 @@
 #include "io/input_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,6 +42,11 @@ size_t InputFile::read(std::span<std::byte> out) {
     if (count >= 0) return static_cast<size_t>(count);
     if (errno != EINTR) throw system_error(name_, "read");
   }
+}
+
+bool InputFile::is_ready() const {
+  pollfd asked{.fd = descriptor_, .events = POLLIN, .revents = 0};
+  return ::poll(&asked, 1, 0) != 0;  // an error is found by read()
 }
 
 void InputFile::read_at(int64_t offset, std::span<std::byte> out) const {

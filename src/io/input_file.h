@@ -22,6 +22,7 @@ class InputFile {
   int64_t size() const { return size_; }  // when it was opened; -1: a pipe or the like
 
   size_t read(std::span<std::byte> out);                         // some of what comes next; 0: the end
+  bool is_ready() const;                                         // read() would not wait
   void read_at(int64_t offset, std::span<std::byte> out) const;  // all of `out`; Error at the end of the file
 
  private:

@@ -34,6 +34,9 @@ class LineReader::State {
 
   bool next(std::string& line);
 
+  bool is_ready() const {
+    return file_.size() >= 0 || std::memchr(at_, '\n', static_cast<size_t>(end_ - at_)) || file_.is_ready();
+  }
   int64_t number() const { return number_; }
   const InputFile& file() const { return file_; }
   int64_t bytes_taken() const { return bytes_taken_; }
@@ -188,6 +191,9 @@ LineReader& LineReader::operator=(LineReader&&) noexcept = default;
 
 bool LineReader::next(std::string& line) {
   return state_->next(line);
+}
+bool LineReader::is_ready() const {
+  return state_->is_ready();
 }
 int64_t LineReader::number() const {
   return state_->number();

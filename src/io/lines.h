@@ -31,6 +31,9 @@ class LineReader {
   // end.
   bool next(std::string& line);
 
+  // False: the file is a pipe in which no further line stands ready.
+  bool is_ready() const;
+
   int64_t number() const;           // of the line last returned or refused, from 1; 0 before the first
   const std::string& name() const;  // the path; "standard input" for "-"
 

@@ -22,7 +22,7 @@ bool is_drawable(double value) {
   return std::isfinite(value) && std::abs(value) <= kMaxDrawn;
 }
 
-Axis make_axis(double low, double high, int ticks) {
+Axis make_axis(double low, double high, int ticks, const Limits& limits) {
   // a range that floating point cannot divide is widened to one it can
   const double least = std::max({std::abs(low), std::abs(high), 1e-6}) * 1e-6;
   if (high - low < least) {
@@ -30,6 +30,8 @@ Axis make_axis(double low, double high, int ticks) {
     low -= room;
     high += room;
   }
+  low = std::max(low, limits.low);
+  high = std::min(high, limits.high);
   Axis axis = {low, high, round_step((high - low) / ticks), {}};
   for (double tick = std::ceil(low / axis.step - 1e-9); tick * axis.step <= high + 1e-9 * axis.step; ++tick) {
     axis.ticks.push_back(tick == 0 ? 0 : tick * axis.step);

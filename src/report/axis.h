@@ -23,8 +23,14 @@ inline constexpr double kMaxDrawn = 1e30;
 
 bool is_drawable(double value);
 
-// From low to high, both drawable, with about so many ticks at 1, 2 or 5 times a power of ten.
-Axis make_axis(double low, double high, int ticks);
+// What values can be at all: a share is not above 1.
+struct Limits {
+  double low = -2 * kMaxDrawn;
+  double high = 2 * kMaxDrawn;
+};
+
+// From low to high, both drawable and within the limits, with about so many ticks at 1, 2 or 5 times a power of ten.
+Axis make_axis(double low, double high, int ticks, const Limits& limits = {});
 
 std::string tick_text(double value, const Axis& axis, Scale scale);
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kMaxPoints = 600;
 constexpr size_t kMaxMarks = 40;
+constexpr double kLeastShares = 0.02;  // that an axis of shares spans
 
 struct Frame {
   Axis x, y;
@@ -26,7 +27,15 @@ std::pair<double, double> y_range(std::vector<double> values) {
   return {low, most > low ? high : values.back()};
 }
 
-Frame frame_of(const std::vector<Series>& series) {
+// Shares are drawn whole: what is possible for them is no wide range, and no axis goes beyond it.
+Axis share_axis(double low, double high) {
+  const bool is_possible = low >= 0 && high <= 1;
+  const double room = std::max(0.04 * (high - low), (kLeastShares - (high - low)) / 2);
+  if (!is_possible) return make_axis(low - room, high + room, 5);
+  return make_axis(std::max(low - room, 0.0), std::min(high + room, 1.0), 5, {0, 1});
+}
+
+Frame frame_of(const std::vector<Series>& series, Scale scale) {
   std::vector<double> x, y;
   for (const Series& each : series) {
     for (const Point& point : each.points) {
@@ -36,9 +45,14 @@ Frame frame_of(const std::vector<Series>& series) {
     }
   }
   const auto [left, right] = std::minmax_element(x.begin(), x.end());
+  const Axis x_axis = make_axis(std::min(*left, 0.0), *right, 5);
+  if (scale == Scale::percent) {
+    const auto [low, high] = std::minmax_element(y.begin(), y.end());
+    return {x_axis, share_axis(*low, *high)};
+  }
   const auto [low, high] = y_range(y);
   const double room = 0.04 * (high - low);
-  return {make_axis(std::min(*left, 0.0), *right, 5), make_axis(low - room, high + room, 5)};
+  return {x_axis, make_axis(low - room, high + room, 5)};
 }
 
 // One polyline for each run of points without a gap, in thousandths of the plot.
@@ -60,14 +74,34 @@ std::string lines_svg(const Series& series, const Frame& frame) {
   return html;
 }
 
+const char* stroke_class(Stroke stroke) {
+  return stroke == Stroke::faint ? "faint" : "strong";
+}
+
 std::string marks_svg(const Series& series, const Frame& frame) {
   std::string html;
   for (const Point& point : series.points) {
     if (!is_drawable(point.x) || !is_drawable(point.y) || point.y > frame.y.high) continue;
-    html += fmt::format("<circle class=\"{}\" cx=\"{:.2f}%\" cy=\"{:.2f}%\" r=\"2.5\"/>", colour_class(series.colour),
-                        100 * frame.x.place(point.x), 100 - 100 * frame.y.place(point.y));
+    html += fmt::format("<circle class=\"{} {}\" cx=\"{:.2f}%\" cy=\"{:.2f}%\" r=\"{}\"/>", colour_class(series.colour),
+                        stroke_class(series.stroke), 100 * frame.x.place(point.x), 100 - 100 * frame.y.place(point.y),
+                        series.points.size() == 1 ? "4" : "2.5");
   }
   return html;
+}
+
+bool is_single(const Series& series) {
+  return series.points.size() == 1;
+}
+
+// The value beside a point that stands alone, where there is room: of validation above it, of training below.
+std::string lone_value_svg(const Series& series, const Frame& frame, Scale scale) {
+  const Point& point = series.points[0];
+  const double x = 100 * frame.x.place(point.x);
+  const bool is_left = x < 50;
+  return fmt::format(
+      "<text class=\"value\" x=\"{:.2f}%\" y=\"{:.2f}%\" dx=\"{}\" dy=\"{}\" text-anchor=\"{}\">{}</text>", x,
+      100 - 100 * frame.y.place(point.y), is_left ? 9 : -9, series.stroke == Stroke::strong ? -7 : 15,
+      is_left ? "start" : "end", scale == Scale::percent ? percent(point.y) : decimal(point.y));
 }
 
 // The values for the script: "x,y x,y".
@@ -78,10 +112,6 @@ std::string values_text(const Series& series) {
     text += fmt::format("{}{:.6g},{:.6g}", text.empty() ? "" : " ", point.x, point.y);
   }
   return text;
-}
-
-const char* stroke_class(Stroke stroke) {
-  return stroke == Stroke::faint ? "faint" : "strong";
 }
 
 const char* scale_name(Scale scale) {
@@ -144,8 +174,9 @@ std::string legend_html(const std::vector<Series>& series) {
   for (const Series& each : series) {
     html += fmt::format(
         "<span><svg class=\"key\" aria-hidden=\"true\"><line class=\"{} {}\" x1=\"0\" y1=\"50%\" "
-        "x2=\"100%\" y2=\"50%\"/></svg>{}</span>",
-        colour_class(each.colour), stroke_class(each.stroke), isolated(each.name, 60));
+        "x2=\"100%\" y2=\"50%\"/><circle class=\"{} {}\" cx=\"50%\" cy=\"50%\" r=\"3.5\"/></svg>{}</span>",
+        colour_class(each.colour), stroke_class(each.stroke), colour_class(each.colour), stroke_class(each.stroke),
+        isolated(each.name, 60));
   }
   return html + "</p>\n";
 }
@@ -157,7 +188,7 @@ std::string line_chart_html(const Chart& chart) {
     drawn.series.push_back({series.name, series.colour, series.stroke, thin_out(series.points, kMaxPoints)});
   }
   if (drawn.series.empty()) return "";
-  const Frame frame = frame_of(drawn.series);
+  const Frame frame = frame_of(drawn.series, drawn.y_scale);
   std::string html = fmt::format(
       "<figure class=\"chart\"><figcaption><b>{}</b> <span>{}</span></figcaption><div class=\"plot\" "
       "data-x-low=\"{:.9g}\" data-x-high=\"{:.9g}\" data-x-name=\"{}\" data-scale=\"{}\">"
@@ -165,14 +196,16 @@ std::string line_chart_html(const Chart& chart) {
       escape(drawn.title, 100), escape(drawn.note, 200), frame.x.low, frame.x.high, escape(drawn.x_name, 60),
       scale_name(drawn.y_scale), escape(drawn.title, 100));
   html += axes_svg(frame.x, frame.y, drawn.y_scale, drawn.x_name);
-  html += "<svg class=\"lines\" viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">";
+  // what lies on the edge of an axis of shares is drawn whole; elsewhere a line may leave the plot
+  html += drawn.y_scale == Scale::percent ? "<svg class=\"lines whole\"" : "<svg class=\"lines\"";
+  html += " viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">";
   for (const Series& series : drawn.series) html += series_svg(series, frame);
   html += "</svg>";
   for (const Series& series : drawn.series) {
-    const bool is_single = series.points.size() == 1;
-    if (is_single || (series.stroke == Stroke::strong && series.points.size() <= kMaxMarks)) {
+    if (is_single(series) || (series.stroke == Stroke::strong && series.points.size() <= kMaxMarks)) {
       html += marks_svg(series, frame);
     }
+    if (is_single(series) && drawn.series.size() <= 2) html += lone_value_svg(series, frame, drawn.y_scale);
   }
   return html + "</svg></div></figure>\n";
 }

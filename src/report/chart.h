@@ -14,6 +14,7 @@ struct Point {
   double y = 0;  // not drawable: the line has a gap
 };
 
+// Strong lines have filled points, faint ones rings, so that a single point is told apart, too.
 enum class Stroke { strong, faint };
 
 struct Series {

@@ -1,14 +1,13 @@
 // The classes of several runs side by side: where the runs differ.
 #pragma once
 
-#include <span>
 #include <string>
 
-#include "report/run.h"
+#include "report/likeness.h"
 
 namespace ramify::report {
 
 // F1 of every class under every run, as numbers and as dots on a line. Empty where there are no classes.
-std::string class_comparison_html(std::span<const Run> runs);
+std::string class_comparison_html(ShownRuns runs);
 
 }  // namespace ramify::report

@@ -4,18 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "report/curves.h"
 #include "report/evaluation_section.h"
+#include "report/figures.h"
 #include "report/html.h"
 #include "report/table.h"
 
 namespace ramify::report {
 namespace {
 
-enum class Better { less, more, neither };
+constexpr size_t kMaxNames = 3;
 
 // One column of figures: a value a run.
 struct Measure {
@@ -26,10 +26,10 @@ struct Measure {
 };
 
 template <class Value, class Text>
-Measure measure(std::span<const Run> runs, std::string name, Better better, const Value& value, const Text& text) {
+Measure measure(ShownRuns runs, std::string name, Better better, const Value& value, const Text& text) {
   Measure made = {std::move(name), better, {}, {}};
-  for (const Run& run : runs) {
-    made.values.push_back(value(run));
+  for (const ShownRun& shown : runs) {
+    made.values.push_back(value(*shown.run));
     made.texts.push_back(text(made.values.back()));
   }
   return made;
@@ -40,30 +40,25 @@ double evaluated(const Run& run, const std::string& name) {
   return evaluation ? figure(evaluation->figures, name) : kNan;
 }
 
-// The names of all figures that some run has, the usual ones first.
-std::vector<std::string> figure_names(std::span<const Run> runs) {
-  std::vector<std::string> names = {"accuracy", "macro_f1", "r2", "rmse", "mae", "loss"};
-  for (const Run& run : runs) {
-    const Evaluation* evaluation = main_evaluation(run);
+// The names of all figures that some run has.
+std::vector<std::string> figure_names(ShownRuns runs) {
+  std::vector<std::string> names;
+  for (const ShownRun& shown : runs) {
+    const Evaluation* evaluation = main_evaluation(*shown.run);
     for (const Figure& each : evaluation ? evaluation->figures : std::vector<Figure>()) {
-      if (std::find(names.begin(), names.end(), each.first) == names.end()) names.push_back(each.first);
+      if (std::isfinite(each.second)) names.push_back(each.first);
     }
   }
-  const auto is_absent = [&](const std::string& name) {
-    return std::none_of(runs.begin(), runs.end(), [&](const Run& run) { return std::isfinite(evaluated(run, name)); });
-  };
-  std::erase_if(names, is_absent);
-  return names;
+  return in_order(std::move(names));
 }
 
-std::vector<Measure> measures_of(std::span<const Run> runs) {
+std::vector<Measure> measures_of(ShownRuns runs) {
   std::vector<Measure> measures;
+  const bool is_ranked = have_same_records(runs);
   for (const std::string& name : figure_names(runs)) {
-    const bool is_known = is_share(name) || name == "r2";
-    const Better better = is_less_better(name) ? Better::less : is_known ? Better::more : Better::neither;
     measures.push_back(measure(
-        runs, figure_name(name), better, [&](const Run& run) { return evaluated(run, name); },
-        [&](double value) { return figure_text(name, value); }));
+        runs, figure_name(name), is_ranked ? better_of(name) : Better::neither,
+        [&](const Run& run) { return evaluated(run, name); }, [&](double value) { return figure_text(name, value); }));
   }
   measures.push_back(measure(
       runs, "Parameters", Better::neither,
@@ -90,18 +85,18 @@ double best_of(const Measure& measure) {
   return measure.better == Better::less ? *finite.begin() : *finite.rbegin();
 }
 
-std::string figures_html(std::span<const Run> runs, const std::vector<Measure>& measures) {
+std::string figures_html(ShownRuns runs, const std::vector<Measure>& measures) {
   // runs are often named after their attention
   const bool needs_attention =
-      std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.name != run.config.attention; });
+      std::ranges::any_of(runs, [](const ShownRun& shown) { return shown.run->name != shown.run->config.attention; });
   Table table = {"", {{"Run"}}, {}};
   if (needs_attention) table.columns.push_back({"Attention"});
   for (const Measure& each : measures) table.columns.push_back({each.name, Align::number});
   for (size_t i = 0; i < runs.size(); ++i) {
-    Cell name(runs[i].name);
-    name.colour = static_cast<int>(i);
+    Cell name(runs[i].run->name);
+    name.colour = runs[i].colour;
     std::vector<Cell> row = {name};
-    if (needs_attention) row.emplace_back(runs[i].config.attention);
+    if (needs_attention) row.emplace_back(runs[i].run->config.attention);
     for (const Measure& each : measures) {
       Cell cell(each.texts[i], each.values[i]);
       cell.is_best = each.values[i] == best_of(each);
@@ -120,16 +115,16 @@ std::string difference_text(const std::string& name, double difference) {
 }
 
 // "+1.2 points": how the runs differ from the first.
-std::string differences_html(std::span<const Run> runs) {
+std::string differences_html(ShownRuns runs) {
   const std::vector<std::string> names = figure_names(runs);
-  Table table = {"Against " + runs[0].name, {{"Run"}}, {}};
+  Table table = {"Against " + runs[0].run->name, {{"Run"}}, {}};
   for (const std::string& name : names) table.columns.push_back({figure_name(name), Align::number});
   for (size_t i = 1; i < runs.size(); ++i) {
-    Cell run(runs[i].name);
-    run.colour = static_cast<int>(i);
+    Cell run(runs[i].run->name);
+    run.colour = runs[i].colour;
     std::vector<Cell> row = {run};
     for (const std::string& name : names) {
-      const double difference = evaluated(runs[i], name) - evaluated(runs[0], name);
+      const double difference = evaluated(*runs[i].run, name) - evaluated(*runs[0].run, name);
       row.emplace_back(difference_text(name, difference), difference);
     }
     table.rows.push_back(std::move(row));
@@ -150,69 +145,67 @@ Spread spread_of(const std::vector<double>& values) {
   return spread;
 }
 
-// Runs that differ by their seed alone, as a mean and a deviation for each attention.
-std::string spreads_html(std::span<const Run> runs) {
-  std::map<std::string, int> uses;
-  for (const Run& run : runs) ++uses[run.config.attention];
-  if (std::none_of(uses.begin(), uses.end(), [](const auto& use) { return use.second > 1; })) return "";
+std::string names_of(ShownRuns runs) {
+  std::string names;
+  for (size_t i = 0; i < runs.size() && i < kMaxNames; ++i) names += (i == 0 ? "" : ", ") + runs[i].run->name;
+  return names + (runs.size() > kMaxNames ? fmt::format(" and {} more", runs.size() - kMaxNames) : "");
+}
+
+// "87.1% \xC2\xB1 0.4%"; of one run there is no deviation.
+Cell spread_cell(ShownRuns runs, const std::string& name) {
+  std::vector<double> values;
+  for (const ShownRun& shown : runs) {
+    if (std::isfinite(evaluated(*shown.run, name))) values.push_back(evaluated(*shown.run, name));
+  }
+  if (values.empty()) return {"", kNan};
+  const Spread spread = spread_of(values);
+  const std::string deviation = values.size() > 1 ? " \xC2\xB1 " + figure_text(name, spread.deviation) : "";
+  return {figure_text(name, spread.mean) + deviation, spread.mean};
+}
+
+// Runs that differ in their seed alone, as a mean and a deviation. Empty where there are no two such.
+std::string spreads_html(ShownRuns runs) {
+  const std::vector<std::vector<ShownRun>> groups = by_settings(runs);
+  if (groups.size() == runs.size()) return "";
   const std::vector<std::string> names = figure_names(runs);
-  Table table = {"Mean \xC2\xB1 standard deviation", {{"Attention"}, {"Runs", Align::number}}, {}};
+  Table table = {"Mean \xC2\xB1 standard deviation of runs that differ only in their seed",
+                 {{"Runs"}, {"Attention"}, {"Number", Align::number}},
+                 {}};
   for (const std::string& name : names) table.columns.push_back({figure_name(name), Align::number});
-  for (const auto& [attention, count] : uses) {
-    std::vector<Cell> row = {attention, Cell(std::to_string(count), count)};
-    for (const std::string& name : names) {
-      std::vector<double> values;
-      for (const Run& run : runs) {
-        if (run.config.attention == attention && std::isfinite(evaluated(run, name))) {
-          values.push_back(evaluated(run, name));
-        }
-      }
-      const Spread spread = spread_of(values);
-      const std::string text =
-          values.empty() ? "" : figure_text(name, spread.mean) + " \xC2\xB1 " + figure_text(name, spread.deviation);
-      row.emplace_back(text, values.empty() ? kNan : spread.mean);
-    }
+  for (const std::vector<ShownRun>& group : groups) {
+    std::vector<Cell> row = {names_of(group), group[0].run->config.attention,
+                             Cell(std::to_string(group.size()), static_cast<double>(group.size()))};
+    for (const std::string& name : names) row.push_back(spread_cell(group, name));
     table.rows.push_back(std::move(row));
   }
   return table_html(table);
 }
 
+// What the figures are of, and how far they can be trusted.
+std::string evaluated_hint(ShownRuns runs) {
+  const auto first = std::ranges::find_if(runs, [](const ShownRun& shown) { return main_evaluation(*shown.run); });
+  if (first == runs.end()) return "";
+  const Evaluation& evaluation = *main_evaluation(*first->run);
+  std::string hint;
+  if (!have_same_records(runs)) {
+    hint = "The runs were evaluated on different records; none is ranked above another.";
+  } else {
+    hint = "On " + evaluated_text(evaluation) + "." + (runs.size() > 1 ? " Best in bold." : "");
+    if (evaluation.split == "valid") {
+      hint += " The best epochs were chosen by these records, so scores on new ones may be lower.";
+    }
+  }
+  if (first->run->config.task == "multilabel") hint += " Accuracy: the share of records with all labels right.";
+  return "<p class=\"hint\">" + escape(hint) + "</p>\n";
+}
+
 }  // namespace
 
-const Evaluation* main_evaluation(const Run& run) {
-  return run.evaluations.empty() ? nullptr : &run.evaluations.front();
-}
-
-std::string differences_of_data(std::span<const Run> runs) {
-  const auto differs = [&](const auto& field) {
-    return std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return field(run) != field(runs[0]); });
-  };
-  std::string list;
-  const auto note = [&](const char* what, bool is_different) {
-    if (is_different) list += (list.empty() ? "" : ", ") + std::string(what);
-  };
-  note("task", differs([](const Run& run) { return run.config.task; }));
-  note("target", differs([](const Run& run) { return run.config.target; }));
-  note("training file", differs([](const Run& run) { return run.config.train; }));
-  note("number of records", differs([](const Run& run) { return run.config.records; }));
-  note("number of classes", differs([](const Run& run) { return run.config.classes; }));
-  note("split evaluated", differs([](const Run& run) {
-         const Evaluation* evaluation = main_evaluation(run);
-         return evaluation ? evaluation->split : std::string();
-       }));
-  return list;
-}
-
-std::string comparison_html(std::span<const Run> runs) {
-  const auto splits = main_evaluation(runs[0]);
-  std::string html;
-  if (splits) {
-    html += fmt::format("<p class=\"hint\">On {} records of the {} split. Best in bold.</p>\n",
-                        with_commas(splits->records), escape(splits->split, 40));
-  }
-  html += figures_html(runs, measures_of(runs));
+std::string comparison_html(ShownRuns runs) {
+  const std::string figures = evaluated_hint(runs) + figures_html(runs, measures_of(runs));
   const std::string spreads = spreads_html(runs);
-  return html + (spreads.empty() ? differences_html(runs) : spreads);
+  if (!spreads.empty()) return figures + spreads;
+  return figures + (runs.size() > 1 && have_same_records(runs) ? differences_html(runs) : "");
 }
 
 }  // namespace ramify::report

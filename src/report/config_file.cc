@@ -64,6 +64,13 @@ void flatten(const JsonField& root, const std::string& prefix, std::vector<std::
   }
 }
 
+std::string without_seed(json document) {
+  for (const char* key : {"seed", "command", "out"}) document.erase(key);
+  const auto training = document.find("training");
+  if (training != document.end() && training->is_object()) training->erase("seed");
+  return document.dump();
+}
+
 }  // namespace
 
 RunConfig read_config(std::string_view text, const std::string& name) {
@@ -84,11 +91,13 @@ RunConfig read_config(std::string_view text, const std::string& name) {
   }
   if (const auto data = root.find("data")) {
     if (const auto files = data->find("train")) config.train = files->shown();
+    config.target_of = text_or(data->find("target_of"), "");
   }
   if (const auto records = root.find("records")) config.records = records->at("train").count();
   for (const char* part : {"data", "model", "training"}) {
     if (const auto field = root.find(part)) flatten(*field, part, config.settings);
   }
+  config.all_but_seed = without_seed(document);
   return config;
 }
 

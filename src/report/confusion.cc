@@ -114,6 +114,10 @@ std::string picture_html(const Matrix& matrix) {
 
 }  // namespace
 
+const char* counted_name(const Evaluation& evaluation) {
+  return evaluation.items ? "Items" : "Records";
+}
+
 std::vector<ConfusedPair> most_confused(const Matrix& confusion, size_t count) {
   std::vector<ConfusedPair> pairs;
   for (size_t row = 0; row < confusion.size(); ++row) {
@@ -143,7 +147,8 @@ std::string confusion_html(const Evaluation& evaluation) {
 
 std::string confused_pairs_html(const Evaluation& evaluation) {
   Table table;
-  table.columns = {{"Truth"}, {"Taken for"}, {"Records", Align::number}, {"Of the class", Align::number}};
+  table.columns = {
+      {"Truth"}, {"Taken for"}, {counted_name(evaluation), Align::number}, {"Of the class", Align::number}};
   for (const ConfusedPair& pair : most_confused(evaluation.confusion, kPairs)) {
     table.rows.push_back({evaluation.classes[pair.truth], evaluation.classes[pair.prediction],
                           Cell(with_commas(pair.count), static_cast<double>(pair.count)),

@@ -17,6 +17,9 @@ std::string confusion_html(const Evaluation& evaluation);
 // The pairs of classes confused most, as a table; empty where there are none.
 std::string confused_pairs_html(const Evaluation& evaluation);
 
+// What the counts of an evaluation are of: "Records", or "Items" where each has a label of its own.
+const char* counted_name(const Evaluation& evaluation);
+
 struct ConfusedPair {
   size_t truth = 0;
   size_t prediction = 0;

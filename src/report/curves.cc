@@ -6,15 +6,15 @@
 #include <cmath>
 
 #include "report/chart.h"
-#include "report/evaluation_section.h"
+#include "report/figures.h"
 #include "report/html.h"
 
 namespace ramify::report {
 namespace {
 
-bool has_epochs(std::span<const Run> runs) {
-  return std::all_of(runs.begin(), runs.end(), [](const Run& run) {
-    return std::all_of(run.metrics.begin(), run.metrics.end(),
+bool has_epochs(ShownRuns runs) {
+  return std::all_of(runs.begin(), runs.end(), [](const ShownRun& shown) {
+    return std::all_of(shown.run->metrics.begin(), shown.run->metrics.end(),
                        [](const MetricLine& line) { return std::isfinite(line.epoch); });
   });
 }
@@ -33,13 +33,13 @@ Series series_of(const Run& run, const std::string& split, const std::string& na
   return series;
 }
 
-std::vector<Series> all_series(std::span<const Run> runs, const std::string& name, bool by_epoch) {
+std::vector<Series> all_series(ShownRuns runs, const std::string& name, bool by_epoch) {
   std::vector<Series> all;
-  for (size_t i = 0; i < runs.size(); ++i) {
+  for (const ShownRun& shown : runs) {
     for (const char* split : {"train", "valid"}) {
-      Series series = series_of(runs[i], split, name, by_epoch);
-      series.colour = static_cast<int>(i);
-      if (runs.size() > 1) series.name = runs[i].name + " " + split;
+      Series series = series_of(*shown.run, split, name, by_epoch);
+      series.colour = shown.colour;
+      if (runs.size() > 1) series.name = shown.run->name + " " + split;
       if (!series.points.empty()) all.push_back(std::move(series));
     }
   }
@@ -53,7 +53,7 @@ std::string best_note(const std::vector<Series>& all, const std::string& name, c
   for (const Series& series : all) {
     if (series.stroke != Stroke::strong) continue;
     for (const Point& point : series.points) {
-      const bool is_better = is_less_better(name) ? point.y < best.y : point.y > best.y;
+      const bool is_better = better_of(name) == Better::less ? point.y < best.y : point.y > best.y;
       if (is_drawable(point.y) && (is_better || std::isnan(best.y))) {
         best = point;
         whose = series.name == "valid" ? "" : series.name.substr(0, series.name.rfind(' ')) + " ";
@@ -64,7 +64,7 @@ std::string best_note(const std::vector<Series>& all, const std::string& name, c
   return fmt::format("best: {}{} at {} {:.4g}", whose, figure_text(name, best.y), x_name, best.x);
 }
 
-std::string chart_of(std::span<const Run> runs, const std::string& name, bool by_epoch) {
+std::string chart_of(ShownRuns runs, const std::string& name, bool by_epoch) {
   Chart chart;
   chart.x_name = by_epoch ? "epoch" : "step";
   chart.title = figure_name(name);
@@ -74,29 +74,35 @@ std::string chart_of(std::span<const Run> runs, const std::string& name, bool by
   return line_chart_html(chart);
 }
 
-std::string shared_legend(std::span<const Run> runs) {
+std::string shared_legend(ShownRuns runs) {
   std::vector<Series> keys;
-  if (runs.size() == 1) return legend_html({{"training", 0, Stroke::faint, {}}, {"validation", 0, Stroke::strong, {}}});
-  for (size_t i = 0; i < runs.size(); ++i) keys.push_back({runs[i].name, static_cast<int>(i), Stroke::strong, {}});
-  return legend_html(keys) + "<p class=\"hint\">Strong lines: validation. Faint lines: training.</p>\n";
+  if (runs.size() == 1) {
+    const int colour = runs[0].colour;
+    return legend_html({{"training", colour, Stroke::faint, {}}, {"validation", colour, Stroke::strong, {}}});
+  }
+  for (const ShownRun& shown : runs) keys.push_back({shown.run->name, shown.colour, Stroke::strong, {}});
+  return legend_html(keys) +
+         "<p class=\"hint\">Strong lines and filled points: validation. Faint lines and rings: training.</p>\n";
 }
 
-std::string charts_html(std::span<const Run> runs, std::initializer_list<const char*> names) {
+std::string charts_html(ShownRuns runs, FigureRole role) {
   const bool by_epoch = has_epochs(runs);
   std::string charts;
-  for (const char* name : names) charts += chart_of(runs, name, by_epoch);
+  for (const FigureKind& kind : figure_kinds()) {
+    if (kind.role == role) charts += chart_of(runs, std::string(kind.name), by_epoch);
+  }
   return charts.empty() ? "" : "<div class=\"charts\">" + charts + "</div>\n";
 }
 
 }  // namespace
 
-std::string curves_html(std::span<const Run> runs) {
-  const std::string charts = charts_html(runs, {"loss", "accuracy", "macro_f1", "rmse", "mae", "r2"});
+std::string curves_html(ShownRuns runs) {
+  const std::string charts = charts_html(runs, FigureRole::score);
   return charts.empty() ? "" : shared_legend(runs) + charts;
 }
 
-std::string diagnostics_html(std::span<const Run> runs) {
-  return charts_html(runs, {"rate", "leaves_per_second", "records_per_second"});
+std::string diagnostics_html(ShownRuns runs) {
+  return charts_html(runs, FigureRole::speed);
 }
 
 double training_seconds(const Run& run) {

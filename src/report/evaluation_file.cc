@@ -49,10 +49,11 @@ Evaluation read_evaluation(const std::string& split, const JsonField& field) {
   Evaluation evaluation;
   evaluation.split = split;
   for (const auto& [key, member] : field.members()) {
-    const bool is_score = key != "records" && key != "seconds" && !key.ends_with("_per_second");
+    const bool is_score = key != "records" && key != "items" && key != "seconds" && !key.ends_with("_per_second");
     if (is_score && member.value().is_number()) evaluation.figures.emplace_back(key, member.number());
   }
   evaluation.records = field.at("records").count();
+  if (const auto items = field.find("items")) evaluation.items = items->count();
   if (const auto classes = field.find("classes")) evaluation.classes = classes->texts();
   if (const auto confusion = field.find("confusion")) {
     evaluation.confusion = read_confusion(*confusion, evaluation.classes.size());

@@ -1,8 +1,5 @@
 #include "report/evaluation_section.h"
 
-#include <algorithm>
-#include <cctype>
-
 #include "report/confusion.h"
 #include "report/html.h"
 #include "report/scatter.h"
@@ -24,7 +21,7 @@ std::string classes_html(const Evaluation& evaluation) {
                    {"Precision", Align::number},
                    {"Recall", Align::number},
                    {"F1", Align::number},
-                   {"Records", Align::number}};
+                   {counted_name(evaluation), Align::number}};
   for (const ClassScore& score : evaluation.per_class) {
     table.rows.push_back({score.name, Cell(percent(score.precision), score.precision),
                           Cell(percent(score.recall), score.recall), share_cell(score.f1),
@@ -35,26 +32,10 @@ std::string classes_html(const Evaluation& evaluation) {
 
 }  // namespace
 
-bool is_share(const std::string& name) {
-  return name == "accuracy" || name.ends_with("f1") || name == "precision" || name == "recall";
-}
-
-bool is_less_better(const std::string& name) {
-  return name == "loss" || name == "rmse" || name == "mae";
-}
-
-std::string figure_name(const std::string& name) {
-  if (name == "rmse" || name == "mae") return name == "rmse" ? "RMSE" : "MAE";
-  if (name == "r2") return "R\xC2\xB2";
-  std::string shown = name;
-  std::replace(shown.begin(), shown.end(), '_', ' ');
-  if (shown.ends_with("f1")) shown[shown.size() - 2] = 'F';
-  if (!shown.empty()) shown[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(shown[0])));
-  return shown;
-}
-
-std::string figure_text(const std::string& name, double value) {
-  return is_share(name) ? percent(value) : decimal(value);
+std::string evaluated_text(const Evaluation& evaluation) {
+  const std::string records = with_commas(evaluation.records) + (evaluation.records == 1 ? " record" : " records");
+  const std::string items = evaluation.items ? with_commas(*evaluation.items) + " items of " : "";
+  return items + records + " of the " + evaluation.split + " split";
 }
 
 std::string evaluation_html(const Evaluation& evaluation) {

@@ -4,22 +4,26 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <vector>
 
 #include "report/html.h"
+#include "report/item_labels.h"
 #include "report/tree.h"
 
 namespace ramify::report {
 namespace {
 
 constexpr size_t kMaxRecords = 50;
+constexpr size_t kMaxAnswerBytes = 120;
+constexpr std::string_view kItemTask = "nodes";  // one label an item
 
 std::string probabilities_html(const Explanation& record) {
   if (record.probabilities.empty()) return "";
   std::string html = "<ul class=\"probabilities\">";
   for (const auto& [name, share] : record.probabilities) {
     const double width = std::isfinite(share) ? 100 * std::clamp(share, 0.0, 1.0) : 0;
-    const bool is_true =
-        std::find(record.true_classes.begin(), record.true_classes.end(), name) != record.true_classes.end();
+    const bool is_true = record.truth && std::ranges::find(*record.truth, name) != record.truth->end();
     html += fmt::format(
         "<li{}><span class=\"name\">{}</span><span class=\"track\"><i style=\"width:{:.1f}%\"></i></span>"
         "<span class=\"percent\">{}</span></li>",
@@ -28,26 +32,51 @@ std::string probabilities_html(const Explanation& record) {
   return html + "</ul>";
 }
 
-std::string verdict_html(const Explanation& record) {
-  const std::string prediction = "<b>" + isolated(record.prediction, 120) + "</b>";
-  if (record.truth.empty()) return "predicted " + prediction;
-  if (record.truth == record.prediction) return "<span class=\"ok\">&#10003;</span> " + prediction;
-  const bool is_class = !record.probabilities.empty();
+std::string answer_html(const std::vector<std::string>& answers) {
+  if (answers.empty()) return "<em>no label</em>";
+  std::string list;
+  for (const std::string& answer : answers) {
+    if (list.size() > kMaxAnswerBytes) break;  // isolated ends it in an ellipsis
+    list += (list.empty() ? "" : ", ") + answer;
+  }
+  return isolated(list, kMaxAnswerBytes);
+}
+
+bool is_right(const Explanation& record) {
+  std::vector<std::string> truth = *record.truth, prediction = record.prediction;
+  std::ranges::sort(truth);
+  std::ranges::sort(prediction);
+  return truth == prediction;
+}
+
+std::string verdict_html(const Explanation& record, const RunConfig& config) {
+  if (config.task == kItemTask) return escape(items_right_text(record));
+  const std::string prediction = "<b>" + answer_html(record.prediction) + "</b>";
+  if (!record.truth) return "predicted " + prediction;
+  if (is_right(record)) return "<span class=\"ok\">&#10003;</span> " + prediction;
+  const bool is_number = config.task == "regression";
   return fmt::format("{}{} <span class=\"soft\">truth</span> {}",
-                     is_class ? "<span class=\"no\">&#10007;</span> " : "<span class=\"soft\">predicted</span> ",
-                     prediction, isolated(record.truth, 120));
+                     is_number ? "<span class=\"soft\">predicted</span> " : "<span class=\"no\">&#10007;</span> ",
+                     prediction, answer_html(*record.truth));
+}
+
+std::string record_html(const Explanation& record, const RunConfig& config) {
+  if (config.task != kItemTask) return probabilities_html(record) + tree_html(record.tree);
+  const std::optional<ItemLabels> labels = item_labels(record, config.target_of);
+  return labels ? tree_html(record.tree, *labels) : item_table_html(record) + tree_html(record.tree);
 }
 
 }  // namespace
 
-std::string explanations_html(const std::vector<Explanation>& explanations) {
+std::string explanations_html(const Run& run) {
+  const std::vector<Explanation>& explanations = run.explanations;
   std::string html;
   for (size_t i = 0; i < explanations.size() && i < kMaxRecords; ++i) {
     const Explanation& record = explanations[i];
     html += fmt::format(
-        "<details class=\"record\"{}><summary><span class=\"soft\">line {}</span> {}</summary>\n{}{}</details>\n",
-        i == 0 ? " open" : "", with_commas(record.line), verdict_html(record), probabilities_html(record),
-        tree_html(record.tree));
+        "<details class=\"record\"{}><summary><span class=\"soft\">line {}</span> {}</summary>\n{}</details>\n",
+        i == 0 ? " open" : "", with_commas(record.line), verdict_html(record, run.config),
+        record_html(record, run.config));
   }
   if (explanations.size() > kMaxRecords) {
     html += fmt::format("<p class=\"more\">and {} more records</p>\n", explanations.size() - kMaxRecords);

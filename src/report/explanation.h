@@ -2,13 +2,12 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "report/run.h"
 
 namespace ramify::report {
 
 // Empty where there are none.
-std::string explanations_html(const std::vector<Explanation>& explanations);
+std::string explanations_html(const Run& run);
 
 }  // namespace ramify::report

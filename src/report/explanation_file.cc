@@ -70,17 +70,19 @@ TreeNode read_tree(const JsonField& field) {
   return root;
 }
 
+// One answer, or a list of them; what is not known among them is empty.
+std::vector<std::string> read_answers(const JsonField& field) {
+  if (!field.value().is_array()) return {field.shown()};
+  std::vector<std::string> answers;
+  for (const JsonField& one : field.items()) answers.push_back(one.value().is_null() ? "" : one.shown());
+  return answers;
+}
+
 Explanation read_explanation(const JsonField& field) {
   Explanation explanation;
   explanation.line = field.at("line").count();
-  if (const auto truth = field.find("truth")) {
-    explanation.truth = truth->shown();
-    const bool is_list = truth->value().is_array();
-    for (const JsonField& one : is_list ? truth->items() : std::vector<JsonField>{*truth}) {
-      explanation.true_classes.push_back(one.shown());
-    }
-  }
-  explanation.prediction = shown_or_empty(field.find("prediction"));
+  if (const auto truth = field.find("truth")) explanation.truth = read_answers(*truth);
+  if (const auto prediction = field.find("prediction")) explanation.prediction = read_answers(*prediction);
   if (const auto probabilities = field.find("probabilities")) {
     for (const auto& [name, share] : probabilities->members()) {
       explanation.probabilities.emplace_back(name, share.number());

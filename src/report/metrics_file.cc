@@ -1,10 +1,9 @@
 // metrics.jsonl: the numbers of training, a line each time.
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <array>
 #include <limits>
 
+#include "report/figures.h"
 #include "report/json_file.h"
 #include "report/run_files.h"
 
@@ -12,9 +11,6 @@ namespace ramify::report {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::array<std::string_view, 10> kKnown = {
-    "loss", "accuracy", "macro_f1", "rmse", "mae", "r2", "rate", "seconds", "records_per_second", "leaves_per_second"};
 
 // What we draw must be a number; what others may add is taken if it is one.
 MetricLine metric_line(const JsonField& root) {
@@ -25,8 +21,7 @@ MetricLine metric_line(const JsonField& root) {
   line.epoch = epoch ? epoch->number() : std::numeric_limits<double>::quiet_NaN();
   for (const auto& [key, field] : root.members()) {
     if (key == "split" || key == "step" || key == "epoch") continue;
-    const bool is_known = std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end();
-    if (is_known || field.value().is_number()) line.figures.emplace_back(key, field.number());
+    if (find_figure(key) || field.value().is_number()) line.figures.emplace_back(key, field.number());
   }
   return line;
 }

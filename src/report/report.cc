@@ -10,7 +10,9 @@
 #include "report/curves.h"
 #include "report/evaluation_section.h"
 #include "report/explanation.h"
+#include "report/figures.h"
 #include "report/html.h"
+#include "report/likeness.h"
 #include "report/page.h"
 #include "report/table.h"
 
@@ -21,7 +23,7 @@ std::string task_words(const std::string& task) {
   if (task == "classification") return "Classification of";
   if (task == "regression") return "Regression of";
   if (task == "multilabel") return "Multi-label classification of";
-  if (task == "nodes") return "Classification of the nodes of";
+  if (task == "nodes") return "Classification of items:";
   return task;
 }
 
@@ -80,27 +82,33 @@ std::string other_splits(const Run& run, const std::string& name) {
   return note;
 }
 
+// What stands under a score: its split, the same of other splits, and what it is to be measured against.
+std::string score_note(const Run& run, const Evaluation& evaluation, const std::string& name) {
+  std::string note = evaluation.split;
+  const std::string others = other_splits(run, name);
+  if (!others.empty()) note += "; " + others;
+  if (name != "accuracy") return note;
+  if (run.config.task == "multilabel") return note + "; all labels of a record right";
+  return evaluation.per_class.empty() ? note : note + "; largest class " + percent(largest_class(evaluation));
+}
+
+std::string score_tiles_html(const Run& run, const Evaluation& evaluation) {
+  std::vector<std::string> names;
+  for (const Figure& each : evaluation.figures) names.push_back(each.first);
+  std::string html;
+  for (const std::string& name : in_order(std::move(names))) {
+    const double value = figure(evaluation.figures, name);
+    html += tile(figure_name(name), figure_text(name, value), score_note(run, evaluation, name));
+  }
+  if (!evaluation.items)
+    return html + tile("Records", with_commas(evaluation.records), "evaluated, " + evaluation.split);
+  return html + tile("Items", with_commas(*evaluation.items),
+                     fmt::format("of {} records, {}", with_commas(evaluation.records), evaluation.split));
+}
+
 std::string tiles_html(const Run& run) {
   std::string html = "<div class=\"tiles\">";
-  if (const Evaluation* evaluation = main_evaluation(run)) {
-    std::vector<Figure> figures = evaluation->figures;
-    std::stable_sort(figures.begin(), figures.end(), [](const Figure& a, const Figure& b) {
-      const auto rank = [](const std::string& name) {
-        return is_share(name) || name == "r2" ? 0 : name == "loss" ? 2 : 1;
-      };
-      return rank(a.first) < rank(b.first);
-    });
-    for (const auto& [name, value] : figures) {
-      std::string note = evaluation->split;
-      const std::string others = other_splits(run, name);
-      if (!others.empty()) note += "; " + others;
-      if (name == "accuracy" && !evaluation->per_class.empty()) {
-        note += "; largest class " + percent(largest_class(*evaluation));
-      }
-      html += tile(figure_name(name), figure_text(name, value), note);
-    }
-    html += tile("Records", with_commas(evaluation->records), "evaluated, " + evaluation->split);
-  }
+  if (const Evaluation* evaluation = main_evaluation(run)) html += score_tiles_html(run, *evaluation);
   const double seconds = training_seconds(run);
   if (std::isfinite(seconds)) {
     const MetricLine& last = run.metrics.back();
@@ -144,8 +152,7 @@ std::string evaluations_html(const Run& run) {
   std::string html;
   for (size_t i = 0; i < run.evaluations.size(); ++i) {
     const Evaluation& evaluation = run.evaluations[i];
-    const std::string title =
-        fmt::format("{} split, {} records", escape(evaluation.split, 40), with_commas(evaluation.records));
+    const std::string title = "On " + escape(evaluated_text(evaluation), 80);
     const std::string content = evaluation_html(evaluation);
     html +=
         i == 0 ? (content.empty() ? "" : "<p class=\"hint\">" + title + "</p>\n" + content) : folded(title, content);
@@ -153,10 +160,21 @@ std::string evaluations_html(const Run& run) {
   return html;
 }
 
+constexpr const char* kChosenHint =
+    "<p class=\"hint\">There is no test split: these scores are of the validation records, by which the best epoch was "
+    "chosen, and may be lower on new records.</p>\n";
+
+// Scores on the records that the model was chosen by say less than others.
+std::string chosen_hint(const Run& run) {
+  const Evaluation* evaluation = main_evaluation(run);
+  return evaluation && evaluation->split == "valid" ? kChosenHint : "";
+}
+
 constexpr const char* kRecordsHint =
     "<p class=\"hint\">Each bar is the share of the attention that a part of the record received; the mark on it is "
-    "the "
-    "share it would have if all leaves received the same. Words and patches are darker the more they received.</p>\n";
+    "the share it would have if all leaves received the same. Words and patches are darker the more they received. "
+    "Attention shows where the model looked, not why it decided: changing a dark part need not change the "
+    "prediction.</p>\n";
 
 bool has_mass(const Run& run) {
   return std::any_of(run.explanations.begin(), run.explanations.end(),
@@ -164,18 +182,18 @@ bool has_mass(const Run& run) {
 }
 
 const char* records_title(const Run& run) {
-  return has_mass(run) ? "What mattered" : "Records";
+  return has_mass(run) ? "What the model looked at" : "Records";
 }
 
 std::string records_html(const Run& run) {
-  return (has_mass(run) ? kRecordsHint : "") + explanations_html(run.explanations);
+  return (has_mass(run) ? kRecordsHint : "") + explanations_html(run);
 }
 
 std::string single_body(const Run& run) {
   std::string html = "<header><h1>" + isolated(run.name, 200) + "</h1><p>" + task_html(run.config) +
                      "</p><p class=\"soft\">" + model_html(run.config) + "</p></header>\n" + notes_html(run) +
-                     tiles_html(run);
-  const std::span<const Run> runs(&run, 1);
+                     tiles_html(run) + chosen_hint(run);
+  const std::vector<ShownRun> runs = shown_runs(std::span(&run, 1));
   html += section("Learning curves", curves_html(runs) + folded("Rate and speed", diagnostics_html(runs)));
   html += section("Scores", evaluations_html(run));
   html += section(records_title(run), records_html(run));
@@ -193,16 +211,41 @@ std::string run_html(const Run& run, int colour, bool is_open) {
       settings_html(run.config));
 }
 
+std::string differences_note(ShownRuns runs) {
+  const std::string differences = differences_of(runs);
+  if (differences.empty()) return "";
+  return "<p class=\"note\">These runs differ in: " + escape(differences) + ". Compare them with care.</p>\n";
+}
+
+// Runs of one task and target.
+std::string problem_html(ShownRuns runs) {
+  const std::string speed = folded("Rate and speed", diagnostics_html(runs));
+  return section("Comparison", comparison_html(runs)) + section("Learning curves", curves_html(runs) + speed) +
+         section("Classes", class_comparison_html(runs));
+}
+
+// One of several such groups, each on its own.
+std::string one_problem_html(ShownRuns runs) {
+  const auto part = [](const char* title, const std::string& content) {
+    return content.empty() ? "" : fmt::format("<h3>{}</h3>\n{}", title, content);
+  };
+  return fmt::format("<section class=\"problem\">\n<h2>{}</h2>\n", task_html(runs[0].run->config)) +
+         differences_note(runs) + part("Comparison", comparison_html(runs)) +
+         part("Learning curves", curves_html(runs)) + part("Classes", class_comparison_html(runs)) + "</section>\n";
+}
+
 std::string several_body(std::span<const Run> runs) {
-  std::string html =
-      fmt::format("<header><h1>{} runs compared</h1><p>{}</p></header>\n", runs.size(), task_html(runs[0].config));
-  const std::string differences = differences_of_data(runs);
-  if (!differences.empty()) {
-    html += "<p class=\"note\">These runs are not alike in: " + escape(differences) + ". Compare them with care.</p>\n";
+  const std::vector<ShownRun> shown = shown_runs(runs);
+  const std::vector<std::vector<ShownRun>> problems = by_problem(shown);
+  std::string html = fmt::format("<header><h1>{} runs compared</h1>", runs.size());
+  if (problems.size() == 1) {
+    html += "<p>" + task_html(runs[0].config) + "</p></header>\n" + differences_note(shown) + problem_html(shown);
+  } else {
+    html += fmt::format(
+        "<p>{} tasks. Scores of different tasks cannot be compared: each has tables of its own.</p></header>\n",
+        problems.size());
+    for (const std::vector<ShownRun>& problem : problems) html += one_problem_html(problem);
   }
-  html += section("Comparison", comparison_html(runs));
-  html += section("Learning curves", curves_html(runs) + folded("Rate and speed", diagnostics_html(runs)));
-  html += section("Classes", class_comparison_html(runs));
   std::string details;
   for (size_t i = 0; i < runs.size(); ++i) details += run_html(runs[i], static_cast<int>(i), i == 0);
   return html + section("Runs", details);

@@ -27,6 +27,10 @@ double figure(const std::vector<Figure>& figures, std::string_view name) {
   return found == figures.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
 }
 
+const Evaluation* main_evaluation(const Run& run) {
+  return run.evaluations.empty() ? nullptr : &run.evaluations.front();
+}
+
 Run read_run(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) {
     throw Error(folder.string() + ": expected a folder that `ramify train --out` wrote");

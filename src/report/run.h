@@ -35,7 +35,8 @@ struct ClassScore {
 struct Evaluation {
   std::string split;
   int64_t records = 0;
-  std::vector<Figure> figures;  // loss, accuracy, ...
+  std::optional<int64_t> items;  // of labels of items: what the figures count
+  std::vector<Figure> figures;   // loss, accuracy, ...
   std::vector<std::string> classes;
   std::vector<std::vector<int64_t>> confusion;  // row = truth; empty, or as many rows and columns as classes
   std::vector<ClassScore> per_class;
@@ -44,20 +45,22 @@ struct Evaluation {
 
 struct Explanation {
   int64_t line = 0;
-  std::string truth, prediction;                              // truth empty: not known
-  std::vector<std::string> true_classes;                      // those of a record with several labels, too
+  std::vector<std::string> prediction;                        // one; the labels that hold; or one an item
+  std::optional<std::vector<std::string>> truth;              // the same; none: not known. Of an item empty: not known
   std::vector<std::pair<std::string, double>> probabilities;  // most probable first
   TreeNode tree;
 };
 
 struct RunConfig {
   std::string version, attention, task, target;
-  std::string train;  // files
+  std::string target_of;  // path of the array whose items have the labels; empty: the record has
+  std::string train;      // files
   std::optional<int64_t> seed;
   int64_t records = 0, classes = 0;  // 0: not given
   int64_t parameters = 0, encoder_parameters = 0, table_parameters = 0;
   std::string command;
   std::vector<std::pair<std::string, std::string>> settings;  // "model.layers[0].heads", "3"
+  std::string all_but_seed;  // the whole file as JSON without seed and command: equal in runs that can be averaged
 };
 
 struct Run {
@@ -69,6 +72,9 @@ struct Run {
   std::vector<Explanation> explanations;
   std::vector<std::string> notes;  // what is missing, in words
 };
+
+// The evaluation that figures are taken from: of the test split, else of another. Null: none.
+const Evaluation* main_evaluation(const Run& run);
 
 // Throws Error naming the file and the field.
 Run read_run(const std::filesystem::path& folder);

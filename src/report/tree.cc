@@ -21,6 +21,7 @@ constexpr int64_t kOpenRows = 40;     // seen without a click
 constexpr double kOpenMass = 0.02;    // less is not worth a row of its own
 constexpr int64_t kMaxNesting = 60;   // elements in elements; browsers stop at some hundreds
 constexpr size_t kPreviewTokens = 16;
+constexpr size_t kMaxChain = 6;  // labels of a chain in one row
 
 bool are_leaves_of(const TreeNode& node, std::string_view kind) {
   const auto is_such_leaf = [&](const TreeNode& child) { return child.children.empty() && child.kind == kind; };
@@ -43,6 +44,13 @@ bool is_folded(const TreeNode& node) {
   return !node.children.empty() && !text_run(node) && !are_leaves_of(node, "patch");
 }
 
+// The last of a chain of only children; what it has is what each of them has.
+const TreeNode& chain_end(const TreeNode& node) {
+  const TreeNode* end = &node;
+  while (end->children.size() == 1 && is_folded(*end)) end = &end->children[0];
+  return *end;
+}
+
 // The nodes to show open: from the root the ones with most mass (without masses, the upper ones), as long as the rows
 // fit a screen or so.
 std::unordered_set<const TreeNode*> choose_open(const TreeNode& root) {
@@ -56,7 +64,8 @@ std::unordered_set<const TreeNode*> choose_open(const TreeNode& root) {
   };
   std::unordered_set<const TreeNode*> open;
   std::priority_queue<Candidate> candidates;
-  candidates.push({1, 0, &root});
+  const TreeNode& top = chain_end(root);
+  candidates.push({1, 0, &top});
   int64_t number = 0;
   int64_t rows = 1;
   while (!candidates.empty()) {
@@ -64,20 +73,55 @@ std::unordered_set<const TreeNode*> choose_open(const TreeNode& root) {
     const double weight = candidates.top().weight;
     candidates.pop();
     const auto children = std::ssize(node.children);
-    if (&node != &root && rows + children > kOpenRows) continue;
+    if (&node != &top && rows + children > kOpenRows) continue;
     open.insert(&node);
     rows += children;
     for (const TreeNode& child : node.children) {
-      if (!is_folded(child) || (child.mass >= 0 && child.mass < kOpenMass)) continue;
-      candidates.push({child.mass >= 0 ? child.mass : weight - 1, ++number, &child});
+      const TreeNode& end = chain_end(child);
+      if (!is_folded(end) || (child.mass >= 0 && child.mass < kOpenMass)) continue;
+      candidates.push({child.mass >= 0 ? child.mass : weight - 1, ++number, &end});
     }
   }
   return open;
 }
 
+// How many children of which sort: "9 fields", "1 sentence".
+std::string count_of_children(const TreeNode& node) {
+  struct Sort {
+    std::string_view kind, one, many;
+  };
+  static constexpr Sort kOfParents[] = {
+      {"object", "field", "fields"}, {"array", "item", "items"}, {"set", "item", "items"}, {"graph", "node", "nodes"}};
+  static constexpr Sort kOfChildren[] = {{"paragraph", "paragraph", "paragraphs"},
+                                         {"sentence", "sentence", "sentences"},
+                                         {"token", "token", "tokens"},
+                                         {"patch", "patch", "patches"}};
+  Sort sort = {"", "part", "parts"};
+  for (const Sort& each : kOfChildren) {
+    const auto is_such = [&](const TreeNode& child) { return child.kind == each.kind; };
+    if (std::all_of(node.children.begin(), node.children.end(), is_such)) sort = each;
+  }
+  for (const Sort& each : kOfParents) {
+    if (node.kind == each.kind) sort = each;
+  }
+  return with_commas(std::ssize(node.children)) + " " + std::string(node.children.size() == 1 ? sort.one : sort.many);
+}
+
+// What the count alone does not say: "9 fields" are of an object, but a set has items as an array has.
+std::string kind_before_count(const TreeNode& node) {
+  for (const char* known : {"object", "array", "text", "paragraph", "sentence", "image"}) {
+    if (node.kind == known) return "";
+  }
+  return escape(node.kind, 40) + ", ";
+}
+
 class TreeWriter {
  public:
-  explicit TreeWriter(const TreeNode& root) : shade_(root.leaves), open_(choose_open(root)) { write(root); }
+  TreeWriter(const TreeNode& root, const ItemLabels& labels)
+      : labels_(labels), shade_(root.leaves), open_(choose_open(root)) {
+    for (const TreeNode* node : labels.path) open_.insert(&chain_end(*node));
+    write(root);
+  }
 
   std::string take() { return std::move(html_); }
 
@@ -103,15 +147,18 @@ class TreeWriter {
 
   // Draws a row; a folded node stays on the stack until its children are drawn. Below kMaxNesting the children follow
   // as rows of the same element.
-  void begin(const TreeNode& node) {
+  void begin(const TreeNode& first) {
     ++drawn_;
+    const TreeNode& node = chain_end(first);
+    const std::string names = chain_names(first, node);
+    const std::string after = item_label(first, node) + share(node);
     if (!is_folded(node)) {
-      html_ += "<div class=\"row\">" + content(node) + share(node) + "</div>";
+      html_ += "<div class=\"row\">" + content(node, names) + after + "</div>";
       return;
     }
     const auto depth = std::ssize(frames_);
     frames_.push_back({&node});
-    const std::string row = summary(node, depth) + share(node);
+    const std::string row = summary(node, names, depth) + after;
     if (depth >= kMaxNesting) {
       html_ += "<div class=\"row\">" + row + "</div>";
       return;
@@ -126,31 +173,70 @@ class TreeWriter {
     if (std::ssize(frames_) < kMaxNesting) html_ += "</div></details>\n";
   }
 
-  static std::string label(const TreeNode& node) {
-    if (node.label.empty()) return node.kind == "object" ? "<b class=\"label\">record</b> " : "";
-    return "<b class=\"label\">" + isolated(node.label, 200) + "</b> ";
+  // Parts of texts have no names of their own; one that is folded is told by its kind.
+  static std::string name(const TreeNode& node) {
+    const bool is_part = node.kind == "paragraph" || node.kind == "sentence";
+    if (is_part) return is_folded(node) ? isolated(node.kind + " " + node.label, 200) : "";
+    if (node.label.empty()) return node.kind == "object" ? "record" : "";
+    return isolated(node.label, 200);
+  }
+
+  // The labels from one node down to another, "sections > 0 > text". Of long chains the ends.
+  static std::string chain_names(const TreeNode& first, const TreeNode& last) {
+    std::vector<std::string> names;
+    for (const TreeNode* node = &first;; node = &node->children[0]) {
+      const bool is_inside_text = node != &first && (node->kind == "paragraph" || node->kind == "sentence");
+      std::string own = is_inside_text ? "" : name(*node);
+      if (!own.empty()) names.push_back(std::move(own));
+      if (node == &last) break;
+    }
+    if (names.size() > kMaxChain) {
+      names.erase(names.begin() + kMaxChain / 2, names.end() - kMaxChain / 2);
+      names.insert(names.begin() + kMaxChain / 2, "\xE2\x80\xA6");
+    }
+    std::string html;
+    for (const std::string& each : names) {
+      html += (html.empty() ? "" : " <span class=\"soft\">&rsaquo;</span> ") + each;
+    }
+    return html.empty() ? "" : "<b class=\"label\">" + html + "</b> ";
+  }
+
+  // Prediction and truth of a node of the chain.
+  std::string item_label(const TreeNode& first, const TreeNode& last) const {
+    for (const TreeNode* node = &first;; node = &node->children[0]) {
+      if (const auto found = labels_.of.find(node); found != labels_.of.end()) return item_label_html(found->second);
+      if (node == &last) return "";
+    }
+  }
+
+  static std::string item_label_html(const ItemLabel& label) {
+    const std::string prediction = isolated(label.prediction, 80);
+    if (label.is_wrong()) {
+      return "<span class=\"item\"><span class=\"no\">&#10007;</span> <b>" + prediction +
+             "</b> <span class=\"soft\">truth</span> " + isolated(label.truth, 80) + "</span>";
+    }
+    const char* mark = label.truth.empty() ? "" : "<span class=\"ok\">&#10003;</span> ";
+    return "<span class=\"item\">" + (mark + prediction) + "</span>";
   }
 
   // The row of a node that can be folded.
-  static std::string summary(const TreeNode& node, int64_t depth) {
-    std::string html = "<span class=\"what\">" + label(node) + "<span class=\"meta\">" + escape(node.kind, 40);
-    html += fmt::format(" of {}", with_commas(std::ssize(node.children)));
+  static std::string summary(const TreeNode& node, const std::string& names, int64_t depth) {
+    std::string html = "<span class=\"what\">" + names + "<span class=\"meta\">" + kind_before_count(node);
+    html += count_of_children(node);
     if (node.leaves > std::ssize(node.children)) html += fmt::format(", {} leaves", with_commas(node.leaves));
     if (depth >= kMaxNesting) html += fmt::format(", depth {}", depth);
     return html + "</span><span class=\"preview\">" + isolated(preview(node), 120) + "</span></span>";
   }
 
   // The row of a node that is drawn whole.
-  std::string content(const TreeNode& node) {
-    std::string html = "<span class=\"what\">";
+  std::string content(const TreeNode& node, const std::string& names) {
+    std::string html = "<span class=\"what\">" + names;
     if (const TreeNode* run = text_run(node)) {
       const auto room = static_cast<size_t>(std::max<int64_t>(kMaxNodes - drawn_, 1));
       drawn_ += std::min(std::ssize(run->children), kMaxNodes);
-      if (node.kind != "sentence" && node.kind != "paragraph") html += label(node);
       return html + "<span class=\"flow\" dir=\"auto\">" + token_flow_html(run->children, shade_, room) +
              "</span></span>";
     }
-    html += label(node);
     if (!node.children.empty()) return html + patch_grid_html(node.children, shade_) + "</span>";
     if (node.kind == "empty") return html + "<span class=\"meta\">empty</span></span>";
     if (!node.text.empty()) html += "<span class=\"value\">" + isolated(node.text, 600) + "</span> ";
@@ -180,6 +266,7 @@ class TreeWriter {
     return plain_text(tokens);
   }
 
+  const ItemLabels& labels_;
   Shade shade_;
   std::unordered_set<const TreeNode*> open_;
   std::vector<Frame> frames_;
@@ -189,15 +276,15 @@ class TreeWriter {
 
 }  // namespace
 
-std::string tree_html(const TreeNode& root) {
+std::string tree_html(const TreeNode& root, const ItemLabels& labels) {
   std::string html = "<div class=\"tree\"><div class=\"tools\">";
-  if (is_folded(root)) {
+  if (is_folded(chain_end(root))) {
     html +=
         "<button type=\"button\" data-fold=\"open\">Open all</button>"
         "<button type=\"button\" data-fold=\"close\">Close all</button>";
   }
   if (root.mass >= 0) html += Shade::legend_html();
-  return html + "</div>\n" + TreeWriter(root).take() + "</div>\n";
+  return html + "</div>\n" + TreeWriter(root, labels).take() + "</div>\n";
 }
 
 std::string tree_page(const std::string& title, std::span<const Table> tables, const TreeNode& root) {

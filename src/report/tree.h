@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "report/table.h"
@@ -24,9 +25,23 @@ struct TreeNode {
 
 inline constexpr int64_t kMaxTreeDepth = 2000;
 
-// One element to be put into a page. Nodes that matter are open, the others closed. Deep levels are drawn without
-// further indentation, and no more than some thousands of nodes: what is left out is counted.
-std::string tree_html(const TreeNode& root);
+// What was predicted for a node that has a label of its own.
+struct ItemLabel {
+  std::string prediction;
+  std::string truth;  // empty: not known
+
+  bool is_wrong() const { return !truth.empty() && truth != prediction; }
+};
+
+struct ItemLabels {
+  std::vector<const TreeNode*> path;  // from the root to the parent of the nodes: shown open
+  std::unordered_map<const TreeNode*, ItemLabel> of;
+};
+
+// One element to be put into a page. Nodes that matter are open, the others closed; a chain of only children is one
+// row. Deep levels are drawn without further indentation, and no more than some thousands of nodes: what is left out
+// is counted.
+std::string tree_html(const TreeNode& root, const ItemLabels& labels = {});
 
 // A page of its own: a title, tables, the tree.
 std::string tree_page(const std::string& title, std::span<const Table> tables, const TreeNode& root);

@@ -35,8 +35,9 @@ struct Positions {
 // One row for every vector that the model is to give: one a record, or for Task::nodes one an item of Target::of.
 struct Targets {
   std::vector<int64_t> leaf_begin, leaf_end;  // the leaves of the batch that belong to the row
-  std::vector<int64_t> classes;               // classification, nodes: [rows]; -1: not known
-  std::vector<float> values;                  // regression: [rows]; multilabel: [rows, classes] 0 or 1; NaN: not known
+  std::vector<int64_t> classes;               // classification, nodes: [rows]; kNoClass: not known
+  // regression: [rows], in deviations from the mean; multilabel: [rows, classes], 0 or 1; NaN: not known
+  std::vector<float> values;
 };
 
 struct Batch {

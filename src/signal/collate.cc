@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -95,16 +96,18 @@ Targets collate_targets(Signals signals, const Target& target) {
       for (size_t r = 0; r < own.leaf_begin.size(); ++r) {
         targets.leaf_begin.push_back(first_leaf + own.leaf_begin[r]);
         targets.leaf_end.push_back(first_leaf + own.leaf_end[r]);
-        targets.classes.push_back(own.known ? own.classes[r] : -1);
+        targets.classes.push_back(own.known ? own.classes[r] : kNoClass);
       }
     } else {
       targets.leaf_begin.push_back(first_leaf);
       targets.leaf_end.push_back(first_leaf + signal->num_leaves());
     }
-    if (target.task == Task::classification) targets.classes.push_back(own.known ? own.classes[0] : -1);
+    if (target.task == Task::classification) targets.classes.push_back(own.known ? own.classes[0] : kNoClass);
     if (target.task == Task::multilabel) add_classes(own, target.classes.size(), targets.values);
     if (target.task == Task::regression) {
-      targets.values.push_back(own.known ? static_cast<float>(own.value) : std::numeric_limits<float>::quiet_NaN());
+      // the mean is taken off before float32 rounds: targets may be far from 0
+      const double value = own.known ? (own.value - target.mean) / target.deviation : std::nan("");
+      targets.values.push_back(static_cast<float>(value));
     }
     first_leaf += signal->num_leaves();
   }

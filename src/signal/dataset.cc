@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "io/error.h"
@@ -38,6 +39,12 @@ void Dataset::add(Record& record, OnBad on_bad) {
   num_truncated_ += record.signal.truncated;
   signals_.push_back(std::move(record.signal));
   lines_.push_back(record.line);
+}
+
+std::vector<int64_t> Dataset::all_records() const {
+  std::vector<int64_t> records(signals_.size());
+  std::iota(records.begin(), records.end(), 0);
+  return records;
 }
 
 const std::string& Dataset::file(int64_t record) const {

@@ -39,6 +39,7 @@ class Dataset {
 
   const std::shared_ptr<const Schema>& schema() const { return schema_; }
   int64_t size() const { return static_cast<int64_t>(signals_.size()); }
+  std::vector<int64_t> all_records() const;  // 0, 1, ...
   const Signal& operator[](int64_t record) const { return signals_[static_cast<size_t>(record)]; }
   const std::string& file(int64_t record) const;
   int64_t line(int64_t record) const { return lines_[static_cast<size_t>(record)]; }

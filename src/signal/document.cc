@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "io/error.h"
 #include "signal/compiler.h"
 #include "text/utf8.h"
 
@@ -17,16 +18,22 @@ namespace {
 constexpr size_t kKeptValues = size_t{1} << 16;  // larger documents give their memory back
 constexpr size_t kKeptLetters = size_t{1} << 20;
 
-// What the parser says, without its own name in front, and never longer than a line.
-std::string readable(std::string message) {
-  constexpr size_t kLongest = 200;
-  if (const size_t end = message.find("] "); message.starts_with("[json.exception") && end != std::string::npos) {
-    message.erase(0, end + 2);
-  }
+// What the parser says, about a text that is one line.
+std::string readable(std::string_view what) {
+  std::string message = io::json_reason(what);
   constexpr std::string_view kPlace = "parse error at line 1, ";
   if (message.starts_with(kPlace)) message.erase(0, kPlace.size());
-  if (message.size() > kLongest) message = message.substr(0, kLongest) + " ...";
   return text::valid_utf8(message);
+}
+
+// Of a line that is the first of a file with one document over many lines; else nothing.
+std::string_view advice(std::string_view line) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const size_t begin = std::min(line.find_first_not_of(kBlank), line.size());
+  line = line.substr(begin, line.find_last_not_of(kBlank) + 1 - begin);
+  if (line == "{") return "; one record a line is expected: jq -c . makes that of records over several lines";
+  const bool begins_array = line == "[" || (line.starts_with('[') && line.ends_with(','));
+  return begins_array ? "; one record a line is expected: jq -c '.[]' makes that of one array" : "";
 }
 
 }  // namespace
@@ -74,12 +81,17 @@ class DocumentWriter {
   bool end_object() { return close() && go_on(); }
   bool end_array() { return close() && go_on(); }
 
-  bool parse_error(size_t, const std::string&, const nlohmann::json::exception& error) {
+  bool parse_error(size_t column, const std::string& token, const nlohmann::json::exception& error) {
+    constexpr int kNumberOverflow = 406;
+    if (error.id == kNumberOverflow) {
+      return fail(fmt::format("the number {:.40} is out of range, column {}", token, column));
+    }
+    is_json_ = false;
     return fail("not JSON: " + readable(error.what()));
   }
 
-  void check() const {
-    if (!error_.empty()) throw BadRecord(error_);
+  void check(std::string_view json) const {
+    if (!error_.empty()) throw BadRecord(is_json_ ? error_ : error_ + std::string(advice(json)));
     if (too_deep()) {
       throw BadRecord(fmt::format("nested {} levels deep; at most {} are read", deepest_, limits_.max_depth));
     }
@@ -152,6 +164,7 @@ class DocumentWriter {
   Value::Text key_ = {0, 0};
   int64_t depth_ = 0;
   int64_t deepest_ = 0;
+  bool is_json_ = true;
   std::string error_;
 };
 
@@ -162,7 +175,7 @@ void Document::parse(std::string_view json, const Limits& limits) {
   letters_.clear();
   DocumentWriter writer(*this, limits);
   nlohmann::json::sax_parse(json.data(), json.data() + json.size(), &writer);
-  writer.check();
+  writer.check(json);
 }
 
 std::string_view Document::written(const Value& value, std::string& buffer) const {

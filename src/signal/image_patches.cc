@@ -35,6 +35,10 @@ io::Image ImageSource::load(std::string_view path, const std::string& folder) co
     return io::decode_image(tar_->read(path, kMaxImageBytes), tar_->path() + ":" + std::string(path));
   }
   const std::string file = (std::filesystem::path(folder) / path).string();
+  // a pipe or a terminal would be waited for
+  if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file)) {
+    throw io::Error(file + ": is no ordinary file; expected an image");
+  }
   const std::string bytes = io::read_file(file, kMaxImageBytes);
   return io::decode_image({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, file);
 }

@@ -24,7 +24,7 @@ Schema infer_schema(const std::vector<std::string>& files, const SchemaOptions& 
     try {
       if (!line.error.empty()) throw io::Error(line.error);
       try {
-        inference.add(line.json);
+        inference.add(line.json, {lines.name(line.file), line.line});
         ++good;
       } catch (const BadRecord& error) {
         throw io::Error(fmt::format("{}:{}: {}", lines.name(line.file), line.line, error.what()));

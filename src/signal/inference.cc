@@ -10,9 +10,13 @@
 
 #include "io/error.h"
 #include "signal/compiler.h"
+#include "signal/counted.h"
 #include "signal/document.h"
+#include "signal/field_notes.h"
 #include "signal/field_statistics.h"
 #include "signal/path.h"
+#include "signal/schema_index.h"
+#include "signal/similar_names.h"
 #include "signal/special_values.h"
 #include "signal/target_inference.h"
 #include "text/words.h"
@@ -29,6 +33,13 @@ std::vector<std::string> left_out(const SchemaOptions& options) {
   return paths;
 }
 
+void check_contradictions(const SchemaOptions& options) {
+  for (const std::string& path : options.fields) {
+    if (std::find(options.ignore.begin(), options.ignore.end(), path) == options.ignore.end()) continue;
+    throw std::invalid_argument(fmt::format("the field {} is named by --fields and by --ignore", path));
+  }
+}
+
 }  // namespace
 
 OnBad on_bad_of(std::string_view name) {
@@ -41,11 +52,12 @@ class SchemaInference::State {
  public:
   explicit State(SchemaOptions options)
       : options_(std::move(options)), tree_(options_.fields, left_out(options_)), target_(options_) {
+    check_contradictions(options_);
     for (const auto& [path, declaration] : options_.declared) declared_.emplace(tree_.add(path), declaration);
     grow();
   }
 
-  void add(std::string_view json);
+  void add(std::string_view json, const RecordPlace& place);
   Schema finish();
 
  private:
@@ -64,13 +76,18 @@ class SchemaInference::State {
   size_t open_list(size_t value, size_t array, int32_t field, Kind kind);
   void see_vector(size_t array, int32_t field);
   void check_asked_for() const;
+  void check_declared(const std::vector<Field>& fields, int32_t node) const;
+  void check_something_is_left(const Schema& schema) const;
   void add_fields(Schema& schema) const;
+  void add_notes(const std::vector<Field>& fields, int32_t node, Schema& schema) const;
 
   const SchemaOptions options_;
   FieldTree tree_;
   TargetInference target_;
   std::unordered_map<int32_t, Declaration> declared_;
   std::vector<FieldStatistics> statistics_;  // [tree_]
+  std::vector<FieldNotes> notes_;            // [tree_]
+  RecordPlace place_;                        // of the record being read
   int64_t records_ = 0, seen_ = 0;
   Document document_;
   std::vector<Family> families_;
@@ -87,6 +104,7 @@ void SchemaInference::State::grow() {
     const auto found = declared_.find(static_cast<int32_t>(statistics_.size()));
     statistics_.emplace_back(options_, found == declared_.end() ? std::nullopt : std::optional(found->second));
   }
+  notes_.resize(statistics_.size());
 }
 
 // Huge texts in parts, so that the list of words stays small.
@@ -100,9 +118,10 @@ void SchemaInference::State::count_words(std::string_view text, int64_t count) {
   }
 }
 
-void SchemaInference::State::add(std::string_view json) {
+void SchemaInference::State::add(std::string_view json, const RecordPlace& place) {
   document_.parse(json, {.max_depth = options_.max_depth});
-  target_.add(document_);
+  place_ = place;
+  target_.add(document_, place);
   families_.clear();
   size_t value = visit(0, 0);
   while (!families_.empty()) {
@@ -141,6 +160,8 @@ size_t SchemaInference::State::visit(size_t place, int32_t field) {
   const Value& value = document_[place];
   FieldStatistics& statistics = statistics_[static_cast<size_t>(field)];
   statistics.see(seen_++);
+  const bool is_scalar = value.is_number() || value.type == Value::Type::string || value.type == Value::Type::boolean;
+  if (is_scalar && !declared_.contains(field)) notes_[static_cast<size_t>(field)].add(document_, value, place_);
   switch (value.type) {
     case Value::Type::null:
       statistics.add_null();
@@ -172,7 +193,10 @@ size_t SchemaInference::State::visit(size_t place, int32_t field) {
 size_t SchemaInference::State::visit_object(size_t place, int32_t field) {
   const SpecialValue special = special_value(document_, place);
   FieldStatistics& statistics = statistics_[static_cast<size_t>(field)];
-  if (!special.error.empty()) throw BadRecord(fmt::format("field {} {}", tree_.path(field), special.error));
+  if (!special.error.empty()) {
+    throw BadRecord(place == 0 ? "the record " + special.error
+                               : fmt::format("field {} {}", tree_.path(field), special.error));
+  }
   switch (special.special) {
     case Special::image:
       statistics.add_image();
@@ -204,7 +228,7 @@ void SchemaInference::State::see_vector(size_t array, int32_t field) {
   FieldStatistics& statistics = statistics_[static_cast<size_t>(field)];
   const int64_t width = document_[array].items;
   if (width > 0 && statistics.add_vector(width)) return;
-  throw BadRecord(fmt::format("field {} is a vector of {} numbers{}", tree_.path(field), width,
+  throw BadRecord(fmt::format("field {} is a vector of {}{}", tree_.path(field), counted(width, "number"),
                               width > 0 ? fmt::format(", those before had {}", statistics.vector_width()) : ""));
 }
 
@@ -212,7 +236,12 @@ void SchemaInference::State::check_asked_for() const {
   const auto check = [&](const std::string& path, const char* asked_by) {
     const int32_t node = tree_.find(path);
     if (node != FieldTree::kNone && statistics_[static_cast<size_t>(node)].is_seen()) return node;
-    throw io::Error(fmt::format("no record has the field {}, which {} names", path, asked_by));
+    std::vector<std::string> seen;
+    for (int32_t n = 0; n < tree_.size(); ++n) {
+      if (statistics_[static_cast<size_t>(n)].is_seen()) seen.push_back(tree_.path(n));
+    }
+    throw io::Error(
+        fmt::format("no record has the field {}, which {} names{}", path, asked_by, did_you_mean(path, seen)));
   };
   for (const std::string& path : options_.fields) check(path, "--fields");
   for (const std::string& path : options_.ignore) check(path, "--ignore");
@@ -223,12 +252,46 @@ void SchemaInference::State::check_asked_for() const {
   }
 }
 
+// What is declared without being found would be silently ignored.
+void SchemaInference::State::check_declared(const std::vector<Field>& fields, int32_t node) const {
+  const auto declared = declared_.find(node);
+  if (declared == declared_.end()) return;
+  const Kind kind = declared->second.kind;
+  const bool is_never_anything = fields.front().kind == Kind::null;
+  if (is_never_anything && kind != Kind::null) return;
+  std::string found;
+  for (const Field& field : fields) {
+    const bool has_its_own = kind == Kind::graph || kind == Kind::null || field.kind == Kind::null;
+    if (has_its_own ? field.kind == kind : slot_of(field.kind) == slot_of(kind)) return;
+    found += (found.empty() ? "" : " or ") + std::string(name_of(field.kind));
+  }
+  throw io::Error(fmt::format("the schema file says that the field {} is {}; in the records it is {}", tree_.path(node),
+                              name_of(kind), found));
+}
+
+// A record that is not an object, or any field below it that is kept.
+void SchemaInference::State::check_something_is_left(const Schema& schema) const {
+  bool is_something_left_out = false;
+  for (const Field& field : schema.fields) {
+    const bool is_way = field.path.empty() || tree_.use(tree_.find(field.path)) == FieldTree::Use::partly;
+    is_something_left_out |= field.kind == Kind::ignore;
+    if (field.kind != Kind::ignore && !(is_way && field.kind == Kind::object)) return;
+  }
+  if (is_something_left_out || !options_.target.empty() || !options_.fields.empty()) {
+    throw io::Error(options_.target.empty()
+                        ? "nothing is left to learn from"
+                        : fmt::format("nothing is left to learn from beside the target {}", options_.target));
+  }
+}
+
 Schema SchemaInference::State::finish() {
   if (records_ == 0) throw io::Error("no records");
   check_asked_for();
   Schema schema;
   schema.target = target_.finish();
+  if (std::string note = target_.note(); !note.empty()) schema.notes.push_back(std::move(note));
   add_fields(schema);
+  check_something_is_left(schema);
   for (const std::string& key : schema.keys) count_words_(key_words(key), options_.vocabulary.min_count);
   schema.tokenizer = options_.tokenizer;
   if (!schema.tokenizer) schema.tokenizer = text::Tokenizer::word(vocabulary_.build(options_.vocabulary));
@@ -261,8 +324,20 @@ void SchemaInference::State::add_fields(Schema& schema) const {
       continue;
     }
     std::vector<Field> fields = statistics_[static_cast<size_t>(n)].fields(tree_.path(n), count_words_);
+    check_declared(fields, n);
+    add_notes(fields, n, schema);
     std::move(fields.begin(), fields.end(), std::back_inserter(schema.fields));
     if (n > 0 && !tree_.is_item(n) && keys.insert(tree_.key(n)).second) schema.keys.push_back(tree_.key(n));
+  }
+}
+
+void SchemaInference::State::add_notes(const std::vector<Field>& fields, int32_t node, Schema& schema) const {
+  constexpr size_t kMostNotes = 20;
+  for (const Field& field : fields) {
+    if (field.kind == Kind::null || slot_of(field.kind) != kScalarSlot) continue;
+    for (std::string& note : notes_[static_cast<size_t>(node)].notes(field.path, field.kind)) {
+      if (schema.notes.size() < kMostNotes) schema.notes.push_back(std::move(note));
+    }
   }
 }
 
@@ -270,8 +345,8 @@ SchemaInference::SchemaInference(SchemaOptions options) : state_(std::make_uniqu
 
 SchemaInference::~SchemaInference() = default;
 
-void SchemaInference::add(std::string_view json) {
-  state_->add(json);
+void SchemaInference::add(std::string_view json, const RecordPlace& place) {
+  state_->add(json, place);
 }
 
 Schema SchemaInference::finish() {

@@ -66,6 +66,12 @@ struct ReadProgress {
   int64_t bytes_total = 0;  // of all files; -1: not known
 };
 
+// Where a record stands, for messages; line 0: that is not known.
+struct RecordPlace {
+  std::string_view file;
+  int64_t line = 0;
+};
+
 // One record after the other:
 //   SchemaInference inference(options);
 //   for (...) inference.add(json);          // BadRecord: not counted
@@ -74,7 +80,7 @@ class SchemaInference {
  public:
   explicit SchemaInference(SchemaOptions options);
   ~SchemaInference();
-  void add(std::string_view json);
+  void add(std::string_view json, const RecordPlace& place = {});
   Schema finish();
 
  private:

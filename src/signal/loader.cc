@@ -180,14 +180,7 @@ Loader::Loader(const Dataset& dataset, std::vector<int64_t> records, const Loade
     : state_(std::make_unique<State>(dataset, std::move(records), options)) {}
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
-    : Loader(
-          dataset,
-          [&] {
-            std::vector<int64_t> all(static_cast<size_t>(dataset.size()));
-            std::iota(all.begin(), all.end(), 0);
-            return all;
-          }(),
-          options) {}
+    : Loader(dataset, dataset.all_records(), options) {}
 
 Loader::~Loader() = default;
 

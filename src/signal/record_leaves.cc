@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "signal/counted.h"
 #include "signal/record_walk.h"
 
 namespace ramify::signal {
@@ -93,7 +94,7 @@ size_t RecordWalk::visit_vector(const Item& item, size_t array) {
   if (!field && !is_unknown(item)) wrong_type(item, "a $vector");
   const int64_t width = list.items;
   if (field && width != field->field->width) {
-    fail(item, fmt::format("is a vector of {} numbers, the schema says {}", width, field->field->width));
+    fail(item, fmt::format("is a vector of {}, the schema says {}", counted(width, "number"), field->field->width));
   }
   values_.clear();
   for (size_t i = array + 1; i < list.end; i = document_[i].end) {
@@ -112,7 +113,7 @@ size_t RecordWalk::visit_vector(const Item& item, size_t array) {
   }
   builder_.add_leaf(item.place, *modality, 0);
   builder_.add_values(values_);
-  describe(item, "vector", fmt::format("{} numbers", width));
+  describe(item, "vector", counted(width, "number"));
   return next;
 }
 

@@ -7,7 +7,7 @@
 namespace ramify::signal {
 namespace {
 
-bool is_blank(std::string_view line) {
+bool is_blank_line(std::string_view line) {
   return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
@@ -33,7 +33,7 @@ bool RecordLines::next(RecordLine& line) {
     try {
       do {
         is_there = reader_->next(line.json);
-      } while (is_there && is_blank(line.json));
+      } while (is_there && is_blank_line(line.json));
     } catch (const io::LineTooLong& error) {
       line.error = error.what();
       line.json.clear();

@@ -24,6 +24,7 @@ class RecordLines {
 
   // False at the end. io::Error for a file that cannot be read, or that has no record.
   bool next(RecordLine& line);
+  bool is_ready() const { return !reader_ || reader_->is_ready(); }  // next() would not wait for a pipe
 
   const std::string& name(int64_t file) const { return names_[static_cast<size_t>(file)]; }  // for messages
   const std::string& folder(int64_t file) const { return folders_[static_cast<size_t>(file)]; }

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -44,14 +45,19 @@ std::string_view name_in(const Names<Enum, n>& names, Enum value) {
   return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == value; })->second;
 }
 
-template <class Enum, size_t n>
-Enum value_in(const Names<Enum, n>& names, std::string_view name, std::string_view what) {
+template <class Enum>
+std::string list_names(std::span<const std::pair<Enum, std::string_view>> names) {
   std::string list;
+  for (const auto& [value, known] : names) list += (list.empty() ? "" : ", ") + std::string(known);
+  return list;
+}
+
+template <class Enum>
+Enum value_in(std::span<const std::pair<Enum, std::string_view>> names, std::string_view name, std::string_view what) {
   for (const auto& [value, known] : names) {
     if (known == name) return value;
-    list += (list.empty() ? "" : ", ") + std::string(known);
   }
-  throw std::invalid_argument(fmt::format("'{}' is no {}; expected one of {}", name, what, list));
+  throw std::invalid_argument(fmt::format("'{}' is no {}; expected one of {}", name, what, list_names(names)));
 }
 
 }  // namespace
@@ -60,7 +66,10 @@ std::string_view name_of(Kind kind) {
   return name_in(kKinds, kind);
 }
 Kind kind_of(std::string_view name) {
-  return value_in(kKinds, name, "kind of field");
+  return value_in<Kind>(kKinds, name, "kind of field");
+}
+std::string kind_names() {
+  return list_names<Kind>(kKinds);
 }
 std::string_view name_of(TextLevel level) {
   return name_in(kTextLevels, level);
@@ -69,7 +78,7 @@ std::string_view name_of(Task task) {
   return name_in(kTasks, task);
 }
 Task task_of(std::string_view name) {
-  return value_in(kTasks, name, "task");
+  return value_in<Task>(std::span(kTasks).subspan(1), name, "task");  // without none
 }
 
 std::vector<TextLevel> parse_text_levels(std::string_view list) {
@@ -77,7 +86,7 @@ std::vector<TextLevel> parse_text_levels(std::string_view list) {
   std::vector<TextLevel> levels;
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
-    const auto level = value_in(kTextLevels, list.substr(begin, end - begin), "level of texts");
+    const auto level = value_in<TextLevel>(kTextLevels, list.substr(begin, end - begin), "level of texts");
     if (!levels.empty() && level <= levels.back()) {
       throw std::invalid_argument(
           fmt::format("text levels '{}' are out of order; expected paragraph, sentence, token "

@@ -38,6 +38,7 @@ enum class Kind {
 };
 std::string_view name_of(Kind kind);  // as in schema files: "text-leaf"
 Kind kind_of(std::string_view name);  // std::invalid_argument with the list of names
+std::string kind_names();             // "object, array, ..."
 
 enum class TextLevel { paragraph, sentence, token };
 std::string_view name_of(TextLevel level);
@@ -70,7 +71,7 @@ struct Field {
 
 enum class Task { none, classification, regression, multilabel, nodes };
 std::string_view name_of(Task task);
-Task task_of(std::string_view name);
+Task task_of(std::string_view name);  // std::invalid_argument for what is no task, and for none
 
 // What is to be predicted. Its field is not part of the signal.
 struct Target {
@@ -116,6 +117,8 @@ struct Schema {
   int64_t max_graph_nodes = 512;
   int64_t max_leaves = 4096;  // of a record; what follows is cut off
   int64_t max_depth = 1000;   // of a record's nesting
+  // For people, from inference; not stored: "price: 399 numbers, 1 string (a.jsonl:18): read as text; ..."
+  std::vector<std::string> notes;
 
   std::vector<Modality> modalities() const;
   // What each row of the category table stands for, "gender=Women". The first are not of any field: see

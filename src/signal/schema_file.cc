@@ -46,10 +46,11 @@ void read_image_options(const json& said, ImageOptions& image) {
       throw std::invalid_argument(
           fmt::format("image.{} is not known; expected patch, longest_side, width, height", key));
     }
-    value.get_to(*option);
-    if (*option < 1 || *option > kMaxSide) {
-      throw std::invalid_argument(fmt::format("image.{} is {}; expected 1 to {}", key, *option, kMaxSide));
+    const bool is_right = value.is_number_integer() && value >= 1 && value <= kMaxSide;
+    if (!is_right) {
+      throw std::invalid_argument(fmt::format("image.{} is {:.40}; expected 1 to {}", key, value.dump(), kMaxSide));
     }
+    value.get_to(*option);
   }
 }
 
@@ -70,6 +71,8 @@ void read(const json& file, SchemaOptions& options) {
       options.declared[path] = declaration_of(said);
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(fmt::format("field {}: {}", path, error.what()));
+    } catch (const json::exception& error) {
+      throw std::invalid_argument(fmt::format("field {}: {}", path, io::json_reason(error.what())));
     }
   }
 }
@@ -80,7 +83,7 @@ void read_schema_file(const std::string& path, SchemaOptions& options) {
   try {
     read(json::parse(io::read_file(path, kMaxBytes)), options);
   } catch (const json::exception& error) {
-    throw io::Error(fmt::format("{}: {}", path, error.what()));
+    throw io::Error(fmt::format("{}: {}", path, io::json_reason(error.what())));
   } catch (const std::invalid_argument& error) {
     throw io::Error(fmt::format("{}: {}", path, error.what()));
   }

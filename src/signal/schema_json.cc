@@ -161,7 +161,7 @@ Schema Schema::from_json(const json& stored, const std::string& name) {
   try {
     return schema_of(stored, name);
   } catch (const json::exception& error) {
-    throw io::Error(fmt::format("{}: not a schema: {}", name, error.what()));
+    throw io::Error(fmt::format("{}: not a schema: {}", name, io::json_reason(error.what())));
   } catch (const std::invalid_argument& error) {
     throw io::Error(fmt::format("{}: not a schema: {}", name, error.what()));
   }

@@ -25,10 +25,13 @@ struct NodeLabel {
 };
 
 // What is to be predicted of the record, if it says so.
+inline constexpr int32_t kNoClass = -1;      // an item without a label
+inline constexpr int32_t kUnseenClass = -2;  // one that training did not have: no model can be right
+
 struct SignalTarget {
   bool known = false;
   double value = 0;              // regression
-  std::vector<int32_t> classes;  // classification: one; multilabel: those that hold; nodes: one an item, -1 for null
+  std::vector<int32_t> classes;  // classification: one; multilabel: those that hold; nodes: one an item
   // nodes: the leaves [begin, end) of each item, whether the labels are known or not
   std::vector<int32_t> leaf_begin, leaf_end;
 };

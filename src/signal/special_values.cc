@@ -4,12 +4,27 @@
 
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "signal/similar_names.h"
 
 namespace ramify::signal {
 namespace {
 
 constexpr std::pair<std::string_view, Special> kKeys[] = {
     {"$image", Special::image}, {"$set", Special::set}, {"$vector", Special::vector}, {"$graph", Special::graph}};
+
+// A misspelt one. Others that begin with a dollar ({"$ref": ...}, {"$date": ...}) are ordinary keys.
+std::string misspelling(std::string_view key) {
+  static const std::vector<std::string> known = [] {
+    std::vector<std::string> names;
+    for (const auto& [name, special] : kKeys) names.emplace_back(name);
+    return names;
+  }();
+  const std::string meant = key.starts_with('$') ? similar_name(key, known) : "";
+  if (meant.empty()) return "";
+  return fmt::format("has the key {}; did you mean {}? Known are $image, $set, $vector and $graph", key, meant);
+}
 
 Special special_named(std::string_view key) {
   if (!key.starts_with('$')) return Special::none;
@@ -36,7 +51,10 @@ SpecialValue special_value(const Document& document, size_t object) {
     value.special = special_named(document.key(document[i]));
     value.inner = i;
   }
-  if (value.special == Special::none) return value;
+  if (value.special == Special::none) {
+    if (document[object].items == 1) value.error = misspelling(document.key(document[object + 1]));
+    return value;
+  }
   const Value& inner = document[value.inner];
   const std::string_view key = document.key(inner);
   if (document[object].items != 1) {

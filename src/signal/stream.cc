@@ -124,6 +124,7 @@ class SignalStream::State {
         if (!lines_.next(line)) break;
         bytes += line.json.size();
         lines.push_back(std::move(line));
+        if (!lines_.is_ready()) break;  // what a pipe has sent so far is not kept waiting
       }
     } catch (...) {
       reading_error_ = std::current_exception();  // what came before it is delivered first

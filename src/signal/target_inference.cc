@@ -8,6 +8,7 @@
 
 #include "io/error.h"
 #include "signal/compiler.h"
+#include "signal/similar_names.h"
 #include "signal/target_reader.h"
 
 namespace ramify::signal {
@@ -53,33 +54,72 @@ TargetInference::TargetInference(const SchemaOptions& options) : options_(option
   }
 }
 
-void TargetInference::add(const Document& document) {
-  if (options_.target.empty()) return;
-  const size_t place = find_value(document, path_);
-  if (place == 0) throw BadRecord(fmt::format("the target {} is missing", options_.target));
-  const Value& value = document[place];
-  if (value.type != Value::Type::array) {
-    if (!options_.target_of.empty()) {
-      throw BadRecord(fmt::format("the target {} is {}, expected an array", options_.target, name_of(value.type)));
-    }
-    add_class(document, value);
-    ++scalars_;
-    return;
+// With the keys that are there, or one that is nearly the same.
+void TargetInference::fail_missing(const Document& document) const {
+  constexpr size_t kMostKeys = 8;
+  std::string message = missing_target(document, options_.target);
+  size_t object = 0, depth = 0;
+  while (const size_t next = document.member(object, path_[depth].key)) object = next, ++depth;
+  if (document[object].type != Value::Type::object) throw BadRecord(message);
+  std::vector<std::string> keys;
+  for (size_t i = object + 1; i < document[object].end; i = document[i].end) {
+    std::vector<PathStep> steps(path_.begin(), path_.begin() + static_cast<int64_t>(depth));
+    steps.push_back({std::string(document.key(document[i])), false});
+    keys.push_back(write_path(steps));
   }
-  for (size_t i = place + 1; i < value.end; i = document[i].end) {
-    const bool is_unlabelled = !options_.target_of.empty() && document[i].type == Value::Type::null;
-    if (!is_unlabelled) add_class(document, document[i]);
-  }
-  ++lists_;
+  if (const std::string meant = did_you_mean(options_.target, keys); !meant.empty()) throw BadRecord(message + meant);
+  if (!keys.empty()) message += "; there is ";
+  for (size_t k = 0; k < std::min(keys.size(), kMostKeys); ++k) message += (k == 0 ? "" : ", ") + keys[k];
+  throw BadRecord(keys.size() > kMostKeys ? message + ", …" : message);
 }
 
-void TargetInference::add_class(const Document& document, const Value& value) {
+void TargetInference::add(const Document& document, const RecordPlace& place) {
+  if (options_.target.empty()) return;
+  const size_t begin = find_value(document, path_);
+  if (begin == 0) fail_missing(document);
+  const Value& value = document[begin];
+  std::vector<size_t> classes;  // where they are
+  if (value.type != Value::Type::array) classes = {begin};
+  for (size_t i = begin + 1; i < value.end && value.type == Value::Type::array; i = document[i].end) {
+    const bool is_unlabelled = !options_.target_of.empty() && document[i].type == Value::Type::null;
+    if (!is_unlabelled) classes.push_back(i);
+  }
+  check_is_list(value);
+  for (const size_t i : classes) check_class(document[i]);
+  for (const size_t i : classes) add_class(document, document[i], place);
+  are_lists_ = value.type == Value::Type::array;
+}
+
+void TargetInference::check_is_list(const Value& value) const {
+  const bool is_list = value.type == Value::Type::array;
+  if (!options_.target_of.empty() && !is_list) {
+    throw BadRecord(fmt::format("the target {} is {}, expected an array", options_.target, name_of(value.type)));
+  }
+  if (options_.task) {
+    const bool wants_list = *options_.task == Task::multilabel || *options_.task == Task::nodes;
+    if (wants_list == is_list) return;
+    throw BadRecord(fmt::format("the target {} is {} array, which does not fit the task {}", options_.target,
+                                is_list ? "an" : "no", name_of(*options_.task)));
+  }
+  if (are_lists_.value_or(is_list) == is_list) return;
+  throw BadRecord(fmt::format("the target {} is {}, in the records before it is {}", options_.target,
+                              name_of(value.type), *are_lists_ ? "an array" : "none"));
+}
+
+void TargetInference::check_class(const Value& value) const {
   if (value.type == Value::Type::null || value.type == Value::Type::array || value.type == Value::Type::object) {
     throw BadRecord(
         fmt::format("the target {} has {}, expected a class or a number", options_.target, name_of(value.type)));
   }
+  if (options_.task == Task::regression && !value.is_number()) {
+    throw BadRecord(fmt::format("the target {} is {}, expected a number for the task regression", options_.target,
+                                name_of(value.type)));
+  }
+}
+
+void TargetInference::add_class(const Document& document, const Value& value, const RecordPlace& place) {
+  mixture_.add(value.type, place);
   if (value.is_number()) numbers_.add(value.number());
-  strings_ += !value.is_number();
   reals_ += value.type == Value::Type::real;
   std::string buffer;
   const std::string written(document.written(value, buffer));
@@ -91,24 +131,23 @@ void TargetInference::add_class(const Document& document, const Value& value) {
   }
 }
 
+bool TargetInference::are_few_integers() const {
+  return reals_ == 0 && static_cast<int64_t>(classes_.size()) <= options_.max_class_integers;
+}
+
 Task TargetInference::task() const {
-  const auto fail = [&](const std::string& message) {
-    throw io::Error(fmt::format("the target {} {}", options_.target, message));
-  };
-  if (lists_ > 0 && scalars_ > 0) fail("is an array in some records and none in others");
-  if (options_.task) {
-    const bool wants_lists = *options_.task == Task::multilabel || *options_.task == Task::nodes;
-    if (wants_lists != (lists_ > 0)) {
-      fail(fmt::format("is {} array, which does not fit the task {}", lists_ > 0 ? "an" : "no",
-                       name_of(*options_.task)));
-    }
-    if (*options_.task == Task::regression && strings_ > 0) fail("is not a number in all records, as regression needs");
-    return *options_.task;
-  }
-  if (lists_ > 0) return options_.target_of.empty() ? Task::multilabel : Task::nodes;
-  if (strings_ > 0) return Task::classification;
-  const bool are_few = reals_ == 0 && static_cast<int64_t>(classes_.size()) <= options_.max_class_integers;
-  return are_few ? Task::classification : Task::regression;
+  if (options_.task) return *options_.task;
+  if (are_lists_.value_or(false)) return options_.target_of.empty() ? Task::multilabel : Task::nodes;
+  const bool are_numbers = mixture_.count(Kind::text) + mixture_.count(Kind::boolean) == 0;
+  return are_numbers && !are_few_integers() ? Task::regression : Task::classification;
+}
+
+// Of numbers that would be a regression, were it not for a few others.
+std::string TargetInference::note() const {
+  if (options_.target.empty() || options_.task || task() != Task::classification) return "";
+  if (mixture_.prevailing() != Kind::number || are_few_integers()) return "";
+  return fmt::format("{}: {}: these are classes; with --task regression only numbers are taken", options_.target,
+                     mixture_.text());
 }
 
 Target TargetInference::finish() const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "signal/counted.h"
 #include "signal/special_values.h"
 
 namespace ramify::signal {
@@ -15,6 +16,15 @@ size_t find_value(const Document& document, const std::vector<PathStep>& steps) 
     if (value == 0) return 0;
   }
   return value;
+}
+
+std::string missing_target(const Document& document, const std::string& path) {
+  const Value& record = document[0];
+  if (record.type == Value::Type::object) return fmt::format("the target {} is missing", path);
+  const std::string_view advice =
+      record.type == Value::Type::array ? ", one a line: jq -c '.[]' makes that of one array" : "";
+  return fmt::format("the record is {}, so that the target {} is missing; expected an object{}", name_of(record.type),
+                     path, advice);
 }
 
 size_t find_items(const Document& document, size_t value) {
@@ -36,7 +46,7 @@ SignalTarget TargetReader::read(const Document& document) const {
   if (target_.task == Task::none) return target;
   try {
     const size_t value = find_value(document, path_);
-    if (value == 0) throw BadRecord(fmt::format("the target {} is missing", target_.path));
+    if (value == 0) throw BadRecord(missing_target(document, target_.path));
     read_known(document, value, target);
     target.known = true;
   } catch (const BadRecord&) {
@@ -82,13 +92,13 @@ void TargetReader::read_list(const Document& document, size_t place, SignalTarge
   const bool is_of_nodes = target_.task == Task::nodes;
   for (size_t i = place + 1; i < list.end; i = document[i].end) {
     const bool is_unlabelled = is_of_nodes && document[i].type == Value::Type::null;
-    target.classes.push_back(is_unlabelled ? -1 : class_of(document, document[i]));
+    target.classes.push_back(is_unlabelled ? kNoClass : class_of(document, document[i]));
   }
   if (is_of_nodes) {
     const uint32_t items = document[this->items(document)].items;
     if (items == list.items) return;
-    throw BadRecord(
-        fmt::format("the target {} has {} labels, {} has {} items", target_.path, list.items, target_.of, items));
+    throw BadRecord(fmt::format("the target {} has {}, {} has {}", target_.path, counted(list.items, "label"),
+                                target_.of, counted(items, "item")));
   }
   std::sort(target.classes.begin(), target.classes.end());
   target.classes.erase(std::unique(target.classes.begin(), target.classes.end()), target.classes.end());
@@ -101,9 +111,10 @@ int32_t TargetReader::class_of(const Document& document, const Value& value) con
   std::string buffer;
   const std::string_view written = document.written(value, buffer);
   const auto found = classes_.find(written);
+  if (found == classes_.end() && target_.task != Task::multilabel) return kUnseenClass;
   if (found == classes_.end()) {
-    throw BadRecord(fmt::format("the target {} is '{:.80}', which is none of the {} classes known from training",
-                                target_.path, written, classes_.size()));
+    throw BadRecord(fmt::format("the target {} is '{:.80}', which is none of the {} known from training", target_.path,
+                                written, counted(static_cast<int64_t>(classes_.size()), "class", "classes")));
   }
   return found->second;
 }

@@ -16,6 +16,8 @@ namespace ramify::signal {
 
 // Follows keys only; 0: not there.
 size_t find_value(const Document& document, const std::vector<PathStep>& steps);
+// Says that the target is missing: the end of a message about the record.
+std::string missing_target(const Document& document, const std::string& path);
 // The array of the items: of a plain array, {"$set": [...]} or {"$graph": {"nodes": [...]}}; 0: it is none of these.
 size_t find_items(const Document& document, size_t value);
 

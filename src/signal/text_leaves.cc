@@ -47,7 +47,9 @@ void TextLeaves::add_tokens(std::string_view sentence) {
   const auto room = static_cast<size_t>(builder_->room());
   if (sentence.size() / kMaxBytesOfToken > room) {
     builder_->mark_truncated();
-    sentence = sentence.substr(0, (room + 1) * kMaxBytesOfToken);
+    size_t end = (room + 1) * kMaxBytesOfToken;
+    while (end > 0 && (static_cast<unsigned char>(sentence[end]) & 0xC0) == 0x80) --end;  // not inside a letter
+    sentence = sentence.substr(0, end);
   }
   ids_.clear();
   sources_.clear();

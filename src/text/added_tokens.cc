@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "io/error.h"
 #include "text/json_files.h"
 #include "text/letters.h"
 
@@ -87,6 +88,13 @@ AddedTokenFinder::Match AddedTokenFinder::next(std::string_view text, size_t beg
     return {token, found, taken};
   }
   return {};
+}
+
+void check_not_normalized(const std::vector<AddedToken>& tokens, const std::string& name) {
+  const auto found = std::find_if(tokens.begin(), tokens.end(), [](const auto& token) { return token.normalized; });
+  if (found == tokens.end()) return;
+  throw io::Error(name + ": the added token " + io::printable(found->content) +
+                  " is one of the normalised text; expected \"normalized\": false");
 }
 
 std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& list) {

@@ -40,9 +40,12 @@ class AddedTokenFinder {
   const AddedToken* longest_at(std::string_view text, size_t at) const;
 
   std::vector<AddedToken> tokens_;
-  Vocabulary contents_;                              // number 0 is none of them
+  Vocabulary contents_;                             // number 0 is none of them
   std::array<std::vector<size_t>, 256> lengths_{};  // of those that begin with a byte, the longest first
 };
+
+// io::Error("NAME: ...") if one is to be looked for in a normalised text, which WordPiece here never has as a whole.
+void check_not_normalized(const std::vector<AddedToken>& tokens, const std::string& name);
 
 // The list of a tokenizer.json, which is also the form that is stored. json::exception: it is something else.
 std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& list);

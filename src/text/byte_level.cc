@@ -14,7 +14,7 @@ constexpr UChar32 kFirstStandIn = 0x100;
 constexpr size_t kNumStandIns = 68;
 
 struct ByteAlphabet {
-  std::array<UChar32, 256> letter_of{};                   // of each byte
+  std::array<UChar32, 256> letter_of{};                         // of each byte
   std::array<uint8_t, kFirstStandIn + kNumStandIns> byte_of{};  // of each letter
   std::array<bool, kFirstStandIn + kNumStandIns> is_letter{};
 };

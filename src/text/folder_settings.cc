@@ -46,10 +46,14 @@ class TokenCollector {
  public:
   explicit TokenCollector(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // What the tokenizer has not is left out: a model would have no row for it.
+  void add(AddedToken token) { tokens_.insert_or_assign(token.content, token); }
+
+  // What neither the tokenizer nor an earlier addition has is left out: a model would have no row for it.
   void add_special(const json& token) {
     const std::string content = content_of(token);
-    if (const int32_t id = tokenizer_.find(content); id >= 0) tokens_[content] = special_token(token, id);
+    const auto added = tokens_.find(content);
+    const int32_t id = added == tokens_.end() ? tokenizer_.find(content) : added->second.id;
+    if (id >= 0) add(special_token(token, id));
   }
 
   void add_specials(const json& settings) {
@@ -58,12 +62,9 @@ class TokenCollector {
     }
     const json others = settings.value("additional_special_tokens", json());
     if (!others.is_null()) {
-      for (const json& token : others) add_special(token);
+      for (const json& token : others.get_ref<const json::array_t&>()) add_special(token);
     }
   }
-
-  void add(AddedToken token) { tokens_.insert_or_assign(token.content, token); }
-  bool has(const std::string& content) const { return tokens_.contains(content); }
 
   std::vector<AddedToken> all() const {
     std::vector<AddedToken> tokens;
@@ -143,18 +144,18 @@ std::optional<std::string> FolderSettings::token(const char* role) const {
 std::vector<AddedToken> FolderSettings::added_tokens(const Tokenizer& tokenizer,
                                                      const std::vector<std::string>& usual) const {
   TokenCollector tokens(tokenizer);
+  reading(added_tokens_.path, [&] {
+    for (const auto& [content, id] : added_tokens_.content.items()) {
+      tokens.add({.content = content, .id = id.get<int32_t>(), .normalized = true});
+    }
+  });
   for (const std::string& content : usual) tokens.add_special(content);
   for (const File* file : {&special_tokens_, &tokenizer_config_}) {
     reading(file->path, [&] { tokens.add_specials(file->content); });
   }
-  reading(added_tokens_.path, [&] {
-    for (const auto& [content, id] : added_tokens_.content.items()) {
-      if (!tokens.has(content)) tokens.add({.content = content, .id = id.get<int32_t>(), .normalized = true});
-    }
-  });
   reading(tokenizer_config_.path, [&] {
     const json decoder = tokenizer_config_.content.value("added_tokens_decoder", json::object());
-    for (const auto& [id, token] : decoder.items()) {
+    for (const auto& [id, token] : decoder.get_ref<const json::object_t&>()) {
       AddedToken added = special_token(token, parse_id(id));
       added.normalized = json_flag(token, "normalized", false) && !json_flag(token, "special", false);
       tokens.add(std::move(added));

@@ -1,5 +1,5 @@
-// Text to token ids: words of a built vocabulary, WordPiece, byte-level BPE, or SentencePiece. A tokenizer is immutable,
-// may be used by many threads, and can be stored inside a JSON document.
+// Text to token ids: words of a built vocabulary, WordPiece, byte-level BPE, or SentencePiece. A tokenizer is
+// immutable, may be used by many threads, and can be stored inside a JSON document.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class Tokenizer {
   void tokenize(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>& spans) const;
 
   virtual int64_t size() const = 0;
-  virtual std::string_view token(int32_t id) const = 0;  // to be shown; std::out_of_range
+  virtual std::string_view token(int32_t id) const = 0;    // to be shown; std::out_of_range
   virtual int32_t find(std::string_view token) const = 0;  // its id; -1: there is none
   virtual int32_t unknown() const = 0;                     // -1: there is none
 

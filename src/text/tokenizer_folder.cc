@@ -39,8 +39,9 @@ std::shared_ptr<const Tokenizer> load_tokenizer_folder(const std::string& folder
   }
   const std::string model = sentencepiece_file(path);
   if (model.empty()) {
-    throw io::Error(folder + ": has no tokenizer; expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or "
-                             "*.model in it");
+    throw io::Error(folder +
+                    ": has no tokenizer; expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or "
+                    "*.model in it");
   }
   // Models under this name (XLM-R, mBART, CamemBERT) come from fairseq, which numbers the pieces in its own way.
   if (fs::path(model).filename() == "sentencepiece.bpe.model") {

@@ -1,5 +1,4 @@
 // tokenizer.json, the one file in which Hugging Face describes any tokenizer: by the type of its model.
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "text/json_files.h"
@@ -20,20 +19,15 @@ std::vector<AddedToken> added_tokens_of(const json& file, const std::string& pat
   const json list = file.value("added_tokens", json());
   if (list.is_null()) return {};
   auto tokens = added_tokens_from_json(list);
-  const bool normalizes = !file.value("normalizer", json()).is_null();
-  const auto found = std::find_if(tokens.begin(), tokens.end(), [](const auto& token) { return token.normalized; });
-  if (normalizes && found != tokens.end()) {
-    throw io::Error(path + ": the added token " + io::printable(found->content) +
-                    " is one of the normalised text; expected \"normalized\": false");
-  }
+  if (!file.value("normalizer", json()).is_null()) check_not_normalized(tokens, path);
   return tokens;
 }
 
 }  // namespace
 
 bool is_sentencepiece_in_json(const json& file) {
-  const json model = file.is_object() ? file.value("model", json()) : json();
-  if (!model.is_object()) return false;
+  if (!file.is_object() || !file.contains("model") || !file.at("model").is_object()) return false;
+  const json& model = file.at("model");
   return model.value("type", json()) == "Unigram" || model.value("byte_fallback", json()) == true;
 }
 

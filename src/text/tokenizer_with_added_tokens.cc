@@ -49,9 +49,8 @@ class TokenizerWithAddedTokens : public Tokenizer {
 
   void append(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>* spans) const override {
     const Output out{ids, spans};
-    split(text, {0, text.size()}, plain_, out, [&](Span part) {
-      split(text, part, normalized_, out, [&](Span rest) { append_rest(text, rest, out); });
-    });
+    split(text, {0, text.size()}, plain_, out,
+          [&](Span part) { split(text, part, normalized_, out, [&](Span rest) { append_rest(text, rest, out); }); });
   }
 
   // Appends the tokens of `finder` in a part of the text, and gives what is between to `next`.

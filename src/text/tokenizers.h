@@ -32,8 +32,8 @@ std::shared_ptr<const Tokenizer> load_vocab_txt(const std::string& path);
 std::shared_ptr<const Tokenizer> wordpiece_from_tokenizer_json(const nlohmann::json& file, const std::string& path);
 
 struct ByteLevelBpe {
-  std::vector<std::string> tokens;  // in the byte alphabet
-  std::vector<Merge> merges;        // the earliest first
+  std::vector<std::string> tokens;     // in the byte alphabet
+  std::vector<Merge> merges;           // the earliest first
   std::optional<std::string> unknown;  // for bytes that are no token; without one they are left out
   bool fuse_unknown = false;           // one for all such bytes in a row
   bool prefix_space = false;           // a text that begins without a space gets one
@@ -49,8 +49,8 @@ std::shared_ptr<const Tokenizer> byte_level_bpe_from_tokenizer_json(const nlohma
 std::shared_ptr<const Tokenizer> make_sentencepiece(std::string model, const std::string& name);
 std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& json, const std::string& name);
 
-// `base`, with `tokens` looked for first; `base` itself if there are none. Ids that `base` has must be those of the same
-// tokens, others must follow its own: io::Error("NAME: ...").
+// `base`, with `tokens` looked for first; `base` itself if there are none. Ids that `base` has must be those of the
+// same tokens, others must follow its own: io::Error("NAME: ...").
 std::shared_ptr<const Tokenizer> with_added_tokens(std::shared_ptr<const Tokenizer> base,
                                                    std::vector<AddedToken> tokens, const std::string& name);
 

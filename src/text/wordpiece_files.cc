@@ -51,6 +51,7 @@ std::shared_ptr<const Tokenizer> load_vocab_txt(const std::string& path) {
   settings.rules.split_chinese = folder.flag("tokenize_chinese_chars", true);
   const auto tokenizer = make_wordpiece(std::move(settings), path);
   const auto added = folder.added_tokens(*tokenizer, {"[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]"});
+  check_not_normalized(added, path);
   return with_added_tokens(tokenizer, added, path);
 }
 

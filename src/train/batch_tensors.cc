@@ -71,9 +71,15 @@ at::Tensor graph_rows(const Views& view, const std::vector<float>& values, int64
   return view(values, {static_cast<int64_t>(values.size()) / features, features});
 }
 
+// There is nothing to learn from classes that have no output.
+at::Tensor of_known_classes(at::Tensor classes, const signal::Targets& targets) {
+  const bool has_unseen = std::ranges::find(targets.classes, signal::kUnseenClass) != targets.classes.end();
+  return has_unseen ? classes.clamp_min(signal::kNoClass) : classes;
+}
+
 int64_t known_rows(const signal::Targets& targets) {
   const int64_t rows = length(targets.leaf_begin);
-  if (!targets.classes.empty()) return rows - std::ranges::count(targets.classes, -1);
+  if (!targets.classes.empty()) return std::ranges::count_if(targets.classes, [](int64_t c) { return c >= 0; });
   if (targets.values.empty()) return 0;
   const auto width = targets.values.size() / static_cast<size_t>(std::max<int64_t>(rows, 1));
   int64_t known = 0;
@@ -108,7 +114,7 @@ BatchTensors to_tensors(signal::Batch batch, const nn::ModelInputs& inputs, at::
   const signal::Targets& t = source->targets;
   tensors.targets = {.leaf_begin = view.of(t.leaf_begin, {length(t.leaf_begin)}),
                      .leaf_end = view.of(t.leaf_end, {length(t.leaf_end)}),
-                     .classes = view(t.classes, {length(t.classes)}),
+                     .classes = of_known_classes(view(t.classes, {length(t.classes)}), t),
                      .values = view(t.values, {static_cast<int64_t>(t.values.size())}),
                      .known_rows = known_rows(t)};
   return tensors;

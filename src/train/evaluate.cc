@@ -32,6 +32,7 @@ EvaluationOptions evaluation_options(const Settings& settings, at::Device device
 
 nlohmann::json Evaluation::to_json() const {
   nlohmann::json json = scores.evaluation();
+  json["records"] = records;
   json["loss"] = loss;
   json["seconds"] = seconds;
   if (seconds > 0) json["leaves_per_second"] = static_cast<double>(leaves) / seconds;
@@ -50,16 +51,16 @@ Evaluation evaluate(nn::Model& model, const signal::Dataset& data, std::vector<i
   Feeder feeder(loader, model, options.device);
   feeder.start(0);
   double weighted_loss = 0;
-  int64_t done = 0, known = 0;
+  int64_t known = 0;
   while (const auto batch = feeder.next()) {
     const at::Tensor outputs = model.forward(batch->input, batch->targets.leaf_begin, batch->targets.leaf_end);
     weighted_loss += loss(outputs, batch->targets, target).item<double>() * batch->targets.known_rows;
     known += batch->targets.known_rows;
     evaluation.scores.add(outputs, batch->source->targets);
+    evaluation.records += static_cast<int64_t>(batch->source->records.size());
     evaluation.leaves += batch->source->num_leaves();
     if (target.task == signal::Task::classification) sort_records(outputs, *batch->source, evaluation);
-    done += static_cast<int64_t>(batch->source->records.size());
-    if (options.on_progress && !options.on_progress(done)) break;
+    if (options.on_progress && !options.on_progress(evaluation.records)) break;
   }
   evaluation.loss = known > 0 ? weighted_loss / known : 0;
   evaluation.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -23,7 +23,7 @@ EvaluationOptions evaluation_options(const Settings& settings, at::Device device
 struct Evaluation {
   Scores scores;
   double loss = 0;  // the mean over rows
-  int64_t leaves = 0;
+  int64_t records = 0, leaves = 0;
   double seconds = 0;
   std::vector<int64_t> wrong, right;  // classification: record numbers
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <csignal>
+#include <exception>
 
 namespace ramify::train {
 
@@ -18,6 +19,15 @@ class InterruptGuard {
 
  private:
   struct sigaction old_interrupt_, old_terminate_;
+};
+
+// Thrown by work that has nothing to save when a signal has come.
+class Interrupted : public std::exception {
+ public:
+  const char* what() const noexcept override { return "interrupted"; }
+  static void throw_if_caught() {
+    if (InterruptGuard::caught() != 0) throw Interrupted();
+  }
 };
 
 }  // namespace ramify::train

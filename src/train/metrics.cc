@@ -22,7 +22,11 @@ nlohmann::json class_row(const std::string& name, double precision, double recal
 }  // namespace
 
 int64_t Confusion::total() const {
-  return std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+  return std::accumulate(counts_.begin(), counts_.end(), unseen());
+}
+
+int64_t Confusion::unseen() const {
+  return std::accumulate(unseen_.begin(), unseen_.end(), int64_t{0});
 }
 
 double Confusion::accuracy() const {
@@ -32,7 +36,7 @@ double Confusion::accuracy() const {
 }
 
 Confusion::Score Confusion::score(int64_t one) const {
-  int64_t support = 0, predicted = 0;
+  int64_t support = 0, predicted = unseen_[one];
   for (int64_t c = 0; c < classes_; ++c) {
     support += counts_[one * classes_ + c];
     predicted += counts_[c * classes_ + one];

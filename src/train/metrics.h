@@ -12,11 +12,13 @@ namespace ramify::train {
 // Right and wrong answers of a classification, as counts[truth * classes + prediction].
 class Confusion {
  public:
-  explicit Confusion(int64_t classes) : classes_(classes), counts_(classes * classes) {}
+  explicit Confusion(int64_t classes) : classes_(classes), counts_(classes * classes), unseen_(classes) {}
 
   void add(int64_t truth, int64_t prediction) { ++counts_[truth * classes_ + prediction]; }
+  void add_unseen(int64_t prediction) { ++unseen_[prediction]; }  // the truth is none of the classes
 
   int64_t total() const;
+  int64_t unseen() const;
   double accuracy() const;  // 0 when there is nothing
   double macro_f1() const;  // mean over the classes that occur in the truth or in the predictions
   nlohmann::json per_class(std::span<const std::string> names) const;
@@ -30,7 +32,7 @@ class Confusion {
   Score score(int64_t one) const;
 
   int64_t classes_;
-  std::vector<int64_t> counts_;
+  std::vector<int64_t> counts_, unseen_;
 };
 
 // Several labels a record: each label is a yes or no of its own.

@@ -7,6 +7,7 @@
 #include <ATen/ops/softmax.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <stdexcept>
 
@@ -14,8 +15,6 @@ namespace ramify::train {
 namespace {
 
 using signal::Task;
-
-constexpr int64_t kUnknownClass = -1;  // as in signal::Targets
 
 int64_t argmax(const float* row, size_t classes) {
   return std::max_element(row, row + classes) - row;
@@ -41,6 +40,17 @@ double in_units(double output, const signal::Target& target) {
   return output * target.deviation + target.mean;
 }
 
+constexpr size_t kMaxMatrixClasses = 256;  // of a confusion matrix: it grows with the square
+
+// Six digits: those that follow differ from machine to machine.
+double rounded(double share) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, share, std::chars_format::general, 6).ptr;
+  double result = 0;
+  std::from_chars(text, end, result);
+  return result;
+}
+
 }  // namespace
 
 at::Tensor loss(const at::Tensor& outputs, const TargetTensors& targets, const signal::Target& target,
@@ -50,11 +60,12 @@ at::Tensor loss(const at::Tensor& outputs, const TargetTensors& targets, const s
   switch (target.task) {
     case Task::classification:
     case Task::nodes:
-      return at::cross_entropy_loss(logits, targets.classes, {}, at::Reduction::Mean, kUnknownClass, label_smoothing);
+      return at::cross_entropy_loss(logits, targets.classes, {}, at::Reduction::Mean, signal::kNoClass,
+                                    label_smoothing);
     case Task::multilabel:
       return at::binary_cross_entropy_with_logits(logits, targets.values.view_as(logits));
     case Task::regression:
-      return at::mse_loss(logits.squeeze(1), (targets.values - target.mean) / target.deviation);
+      return at::mse_loss(logits.squeeze(1), targets.values);
     case Task::none:
       break;
   }
@@ -70,13 +81,19 @@ void Scores::add(const at::Tensor& outputs, const signal::Targets& targets) {
     const float* row = rows.const_data_ptr<float>() + i * width;
     if (auto* errors = std::get_if<NumberErrors>(&counts_)) {
       if (std::isnan(targets.values[i])) continue;
-      errors->add(targets.values[i], in_units(*row, target_));
+      errors->add(in_units(targets.values[i], target_), in_units(*row, target_));
     } else if (target_.task == Task::multilabel) {
       if (std::isnan(targets.values[i * width])) continue;
       add_labels(row, targets.values.data() + i * width);
     } else {
-      if (targets.classes[i] == kUnknownClass) continue;
-      std::get<Confusion>(counts_).add(targets.classes[i], argmax(row, target_.classes.size()));
+      if (targets.classes[i] == signal::kNoClass) continue;
+      const int64_t predicted = argmax(row, target_.classes.size());
+      auto& confusion = std::get<Confusion>(counts_);
+      if (targets.classes[i] == signal::kUnseenClass) {
+        confusion.add_unseen(predicted);
+      } else {
+        confusion.add(targets.classes[i], predicted);
+      }
     }
     ++rows_;
   }
@@ -112,7 +129,7 @@ nlohmann::json Scores::figures() const {
 
 nlohmann::json Scores::evaluation() const {
   nlohmann::json all = figures();
-  all["records"] = rows_;
+  all[target_.task == Task::nodes ? "items" : "records"] = rows_;
   if (const auto* errors = std::get_if<NumberErrors>(&counts_)) {
     all["pairs"] = errors->pairs();
     return all;
@@ -124,7 +141,8 @@ nlohmann::json Scores::evaluation() const {
   }
   const auto& confusion = std::get<Confusion>(counts_);
   all["per_class"] = confusion.per_class(target_.classes);
-  all["confusion"] = confusion.matrix();
+  if (confusion.unseen() > 0) all["unseen_classes"] = confusion.unseen();
+  if (target_.classes.size() <= kMaxMatrixClasses) all["confusion"] = confusion.matrix();
   return all;
 }
 
@@ -135,7 +153,7 @@ nlohmann::json prediction(const at::Tensor& row, const signal::Target& target) {
   const double* shares = probabilities.const_data_ptr<double>();
   nlohmann::json named = nlohmann::json::object(), labels = nlohmann::json::array();
   for (size_t c = 0; c < target.classes.size(); ++c) {
-    named[target.classes[c]] = shares[c];
+    named[target.classes[c]] = rounded(shares[c]);
     if (shares[c] > 0.5) labels.push_back(target.classes[c]);
   }
   if (target.task == Task::multilabel) return {{"prediction", labels}, {"probabilities", named}};

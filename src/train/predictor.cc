@@ -19,12 +19,24 @@ Predictor::Predictor(const std::string& folder, const std::string& device, const
   labelled_ = std::make_shared<const signal::Compiler>(trained_.run.schema, options);
 }
 
-std::vector<nlohmann::json> Predictor::predict(std::span<const std::string> records) {
+std::vector<nlohmann::json> Predictor::predict(std::span<const std::string> records, int64_t first) {
+  const auto place = [&](size_t i) { return "record " + std::to_string(first + static_cast<int64_t>(i)) + ": "; };
   std::vector<signal::Signal> signals;
-  for (const std::string& record : records) signals.push_back(compiler_->compile(record));
+  for (const std::string& record : records) {
+    try {
+      signals.push_back(compiler_->compile(record));
+    } catch (const signal::BadRecord& error) {
+      throw signal::BadRecord(place(signals.size()) + error.what());
+    }
+  }
   std::vector<const signal::Signal*> pointers;
   for (const signal::Signal& signal : signals) pointers.push_back(&signal);
-  return predict(pointers);
+  std::vector<nlohmann::json> results = predict(pointers);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].contains("error")) continue;
+    throw signal::BadRecord(place(i) + results[i]["error"].get<std::string>());
+  }
+  return results;
 }
 
 std::vector<nlohmann::json> Predictor::predict(std::span<const signal::Signal* const> signals) {
@@ -39,13 +51,20 @@ std::vector<nlohmann::json> Predictor::predict(std::span<const signal::Signal* c
   std::vector<nlohmann::json> results;
   int64_t row = 0;
   for (const signal::Signal* signal : signals) {
-    if (target.task != signal::Task::nodes) {
-      results.push_back(prediction(outputs[row++], target));
-      continue;
+    const bool has_items = target.task == signal::Task::nodes;
+    const auto rows = has_items ? static_cast<int64_t>(signal->target.leaf_begin.size()) : 1;
+    const at::Tensor own = outputs.narrow(0, row, rows);
+    row += rows;
+    nlohmann::json& result = results.emplace_back();
+    if (!own.isfinite().all().item<bool>()) {
+      result["error"] = "the model's outputs are not finite: numbers in the record are too large for it";
+    } else if (has_items) {
+      result["predictions"] = nlohmann::json::array();
+      for (int64_t i = 0; i < rows; ++i) result["predictions"].push_back(prediction(own[i], target));
+    } else {
+      result = prediction(own[0], target);
     }
-    nlohmann::json items = nlohmann::json::array();
-    for (size_t i = 0; i < signal->target.leaf_begin.size(); ++i) items.push_back(prediction(outputs[row++], target));
-    results.push_back({{"predictions", std::move(items)}});
+    if (signal->truncated) result["truncated"] = true;
   }
   return results;
 }
@@ -66,12 +85,13 @@ int64_t predict_files(Predictor& predictor, const std::vector<std::string>& file
     const std::vector<nlohmann::json> results = predictor.predict(good);
     size_t next = 0;
     for (const signal::Record& record : chunk.records) {
-      if (!record.error.empty() && options.on_bad == signal::OnBad::fail) throw io::Error(record.error);
+      const std::string& file = files[static_cast<size_t>(record.file)];
       nlohmann::json line = {{"line", record.line}};
-      if (record.error.empty()) {
-        line.update(results[next++]);
-      } else {
-        line["error"] = record.error;
+      if (files.size() > 1) line["file"] = file;
+      line.update(record.error.empty() ? results[next++] : nlohmann::json{{"error", record.error}});
+      if (line.contains("error")) {
+        const std::string where = record.error.empty() ? file + ":" + std::to_string(record.line) + ": " : "";
+        if (options.on_bad == signal::OnBad::fail) throw io::Error(where + line["error"].get<std::string>());
         ++bad;
       }
       write(line);

@@ -13,9 +13,9 @@ struct PythonPredictor : torch::CustomClassHolder {
   PythonPredictor(const std::string& folder, const std::string& device, const std::string& images)
       : predictor(folder, device, images) {}
 
-  std::vector<std::string> predict(const std::vector<std::string>& records) {
+  std::vector<std::string> predict(const std::vector<std::string>& records, int64_t first) {
     std::vector<std::string> results;
-    for (const nlohmann::json& result : predictor.predict(records)) results.push_back(result.dump());
+    for (const nlohmann::json& result : predictor.predict(records, first)) results.push_back(result.dump());
     return results;
   }
 

@@ -1,16 +1,14 @@
 #include "train/run.h"
 
 #include <ATen/Context.h>
-#include <fcntl.h>
-#include <unistd.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
+#include <optional>
 
 #include "io/atomic_file.h"
 #include "io/error.h"
+#include "io/folder.h"
 #include "train/device.h"
 #include "train/explain.h"
 #include "train/interrupt.h"
@@ -18,133 +16,50 @@
 namespace ramify::train {
 namespace {
 
-namespace fs = std::filesystem;
-
-// The records of a run: those to learn from, and those to choose the best epoch by, which may be a part of the same.
-struct RunData {
-  signal::Dataset train;
-  std::optional<signal::Dataset> separate_valid;
-  std::vector<int64_t> train_records, valid_records;
-
-  const signal::Dataset& valid() const { return separate_valid ? *separate_valid : train; }
-};
-
-std::vector<int64_t> all_records(const signal::Dataset& data) {
-  std::vector<int64_t> records(data.size());
-  for (size_t i = 0; i < records.size(); ++i) records[i] = static_cast<int64_t>(i);
-  return records;
-}
-
-signal::Dataset read_dataset(const std::vector<std::string>& files, const std::string& what,
-                             std::shared_ptr<const signal::Schema> schema, const DataSettings& settings,
-                             const RunOptions& options, RunObserver& observer) {
-  signal::DatasetOptions how;
-  how.compiler.images = settings.images;
-  how.on_bad = signal::on_bad_of(settings.on_bad);
-  how.threads = options.workers;
-  how.on_progress = [&](const signal::ReadProgress& progress) { observer.on_reading(what, progress); };
-  signal::Dataset data = signal::Dataset::read(files, std::move(schema), how);
-  if (data.bad().count > 0) {
-    observer.on_note(std::to_string(data.bad().count) + " bad records were skipped in the " + what +
-                     " data, first: " + data.bad().messages.front());
-  }
-  return data;
-}
-
-RunData read_data(const RunDescription& run, const RunOptions& options, RunObserver& observer) {
-  const DataSettings& settings = run.settings.data;
-  RunData data{.train = read_dataset(settings.train, "training", run.schema, settings, options, observer),
-               .separate_valid = std::nullopt,
-               .train_records = {},
-               .valid_records = {}};
-  if (!settings.valid.empty()) {
-    data.separate_valid = read_dataset(settings.valid, "validation", run.schema, settings, options, observer);
-    data.train_records = all_records(data.train);
-    data.valid_records = all_records(*data.separate_valid);
-    return data;
-  }
-  signal::Split split = signal::split_records(data.train.size(), settings.valid_fraction, run.settings.training.seed);
-  data.train_records = std::move(split.train);
-  data.valid_records = std::move(split.valid);
-  if (data.train_records.empty() || data.valid_records.empty()) {
-    throw io::Error(settings.train.front() + ": " + std::to_string(data.train.size()) +
-                    " records are too few to learn from some and validate with others");
-  }
-  return data;
-}
-
-// Training reads its data more than once, so standard input is kept in the run's folder.
-void keep_standard_input(std::vector<std::string>& files, const std::string& folder) {
-  for (std::string& file : files) {
-    if (file != "-") continue;
-    file = folder + "/standard-input.jsonl";
-    io::AtomicFile copy(file);
-    std::vector<char> buffer(1 << 20);
-    while (std::cin.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), std::cin.gcount() > 0) {
-      copy.write(std::string_view(buffer.data(), static_cast<size_t>(std::cin.gcount())));
-    }
-    copy.commit();
-  }
-}
-
 void check_target(const signal::Schema& schema) {
   const signal::Target& target = schema.target;
-  if (target.task != signal::Task::regression && target.classes.size() < 2) {
-    throw io::Error("target " + target.path + " has " + std::to_string(target.classes.size()) +
-                    " different value(s) in the training data; there is nothing to tell apart");
-  }
+  if (target.task == signal::Task::regression || target.task == signal::Task::multilabel) return;
+  if (target.classes.size() >= 2) return;
+  throw io::Error("target " + target.path + " has only one value in the training data; there is nothing to tell apart");
 }
 
-RunDescription new_run(Settings settings, const RunOptions& options, RunObserver& observer, at::Tensor& vectors) {
+ReadingOptions reading_options(const RunOptions& options, RunObserver& observer) {
+  return {.workers = options.workers,
+          .on_progress = [&](const auto& what, const auto& progress) { observer.on_reading(what, progress); },
+          .on_note = [&](const std::string& note) { observer.on_note(note); }};
+}
+
+at::Tensor word_vectors(RunDescription& run, RunObserver& observer) {
+  int64_t missing = 0;
+  at::Tensor vectors = read_token_vectors(run.settings.data.word_vectors, *run.schema, missing);
+  run.tokens = {.width = vectors.size(1), .frozen = !run.settings.data.train_vectors};
+  observer.on_note(std::to_string(vectors.size(0) - missing) + " of " + std::to_string(vectors.size(0)) +
+                   " tokens have word vectors");
+  return vectors;
+}
+
+RunDescription new_run(Settings settings, const RunOptions& options, RunObserver& observer) {
+  if (settings.data.train.empty()) throw std::invalid_argument("no DATA; say which records to learn from");
   if (settings.data.target.empty()) throw std::invalid_argument("no target; say with --target which field to predict");
-  keep_standard_input(settings.data.train, options.folder);
+  keep_standard_input(settings.data, options.folder);
   RunDescription run{.settings = std::move(settings), .command = options.command};
-  run.schema = std::make_shared<const signal::Schema>(
-      signal::infer_schema(run.settings.data.train, run.settings.data.options(),
-                           [&](const signal::ReadProgress& progress) { observer.on_reading("schema", progress); }));
+  run.schema = std::make_shared<const signal::Schema>(signal::infer_schema(
+      run.settings.data.train, run.settings.data.options(), [&](const signal::ReadProgress& progress) {
+        Interrupted::throw_if_caught();
+        observer.on_reading("schema", progress);
+      }));
   check_target(*run.schema);
-  if (!run.settings.data.word_vectors.empty()) {
-    int64_t missing = 0;
-    vectors = read_token_vectors(run.settings.data.word_vectors, *run.schema, missing);
-    run.tokens = {.width = vectors.size(1), .frozen = !run.settings.data.train_vectors};
-    observer.on_note(std::to_string(vectors.size(0) - missing) + " of " + std::to_string(vectors.size(0)) +
-                     " tokens have word vectors");
+  run.files = data_files(run.settings.data);
+  run.threads = at::get_num_threads();
+  if (!run.settings.data.test.empty()) {  // what cannot be read there should be known before hours of training
+    read_records(run.settings.data.test, "test", run.schema, run.settings.data, reading_options(options, observer));
   }
   return run;
 }
 
-// One writer a folder: a second run in it would mix both.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder)
-      : descriptor_(open((folder + "/lock").c_str(), O_CREAT | O_RDWR, 0666)) {
-    if (descriptor_ < 0) throw io::Error(folder + ": cannot write here: " + std::string(std::strerror(errno)));
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    if (fcntl(descriptor_, F_SETLK, &lock) != 0) {
-      close(descriptor_);
-      throw io::Error(folder + ": another run is writing here");
-    }
-  }
-  ~FolderLock() { close(descriptor_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int descriptor_;
-};
-
-void make_folder(const RunOptions& options) {
-  std::error_code error;
-  fs::create_directories(options.folder, error);
-  if (error) throw io::Error(options.folder + ": cannot make this folder: " + error.message());
-  if (!options.resume && fs::exists(options.folder + "/config.json")) {
-    throw io::Error(options.folder + ": there is a run already; go on with it by --resume, or choose another --out");
-  }
-}
-
 // What differs between the settings of a stored run and those that were asked for.
-void check_same(const Settings& stored, const Settings& asked) {
+void check_same(const Settings& stored, Settings asked) {
+  if (asked.data.train == std::vector<std::string>{"-"}) asked.data.train = stored.data.train;  // it was kept
   const nlohmann::json before = stored.to_json(), now = asked.to_json();
   const auto check = [](const std::string& key, const nlohmann::json& was, const nlohmann::json& is) {
     if (was == is) return;
@@ -175,22 +90,28 @@ std::vector<int64_t> chosen_records(const Evaluation& evaluation, const std::vec
   return chosen;
 }
 
-nlohmann::json evaluate_best(const RunDescription& run, const RunData& data, nn::Model& model, at::Device device,
-                             const RunOptions& options, RunObserver& observer) {
+// None: interrupted.
+std::optional<nlohmann::json> evaluate_best(const RunDescription& run, const RunData& data, nn::Model& model,
+                                            at::Device device, const RunOptions& options, RunObserver& observer) {
   load_model(options.folder + "/model", model);
   model.eval();
-  const EvaluationOptions how = evaluation_options(run.settings, device, options.workers);
-  const Evaluation valid = evaluate(model, data.valid(), data.valid_records, how);
-  nlohmann::json evaluation = {{"valid", valid.to_json()}};
+  EvaluationOptions how = evaluation_options(run.settings, device, options.workers);
+  how.on_progress = [](int64_t) { return InterruptGuard::caught() == 0; };
+  nlohmann::json evaluation = nlohmann::json::object();
+  Evaluation last = evaluate(model, data.valid(), data.valid_records, how);
+  if (!data.valid_records.empty()) evaluation["valid"] = last.to_json();
   if (!run.settings.data.test.empty()) {
     const signal::Dataset test =
-        read_dataset(run.settings.data.test, "test", run.schema, run.settings.data, options, observer);
-    evaluation["test"] = evaluate(model, test, all_records(test), how).to_json();
+        read_records(run.settings.data.test, "test", run.schema, run.settings.data, reading_options(options, observer));
+    evaluation["test"] = evaluate(model, test, test.all_records(), how).to_json();
   }
+  if (InterruptGuard::caught() != 0) return std::nullopt;
   evaluation["peak_memory_bytes"] = peak_memory(device);
   if (options.explanations > 0) {
-    const nlohmann::json explained = explain_records(
-        model, run, data.valid(), chosen_records(valid, data.valid_records, options.explanations), device);
+    // without validation those that were learned from are all there is
+    const std::vector<int64_t>& records = data.valid_records.empty() ? data.train_records : data.valid_records;
+    const nlohmann::json explained =
+        explain_records(model, run, data.valid(), chosen_records(last, records, options.explanations), device);
     io::write_file_atomic(options.folder + "/explanations.json", explained.dump() + "\n");
   }
   io::write_file_atomic(options.folder + "/evaluation.json", evaluation.dump(2) + "\n");
@@ -199,18 +120,31 @@ nlohmann::json evaluate_best(const RunDescription& run, const RunData& data, nn:
 
 }  // namespace
 
-RunResult train(const Settings& settings, const RunOptions& options, RunObserver& observer) {
+RunResult train(const Settings& asked, const RunOptions& options, RunObserver& observer) {
   const InterruptGuard interrupts;
   const at::Device device = open_device(options.device);
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
-  make_folder(options);
-  const FolderLock lock(options.folder);
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  Settings settings = asked;
+  settings.data.make_paths_absolute();
+  const FolderLock lock(options.folder, options.resume);
 
-  const bool goes_on = options.resume && fs::exists(options.folder + "/config.json");
-  at::Tensor vectors;
-  RunDescription run = goes_on ? load_description(options.folder) : new_run(settings, options, observer, vectors);
-  if (goes_on && !settings.data.train.empty()) check_same(run.settings, settings);
-  const RunData data = read_data(run, options, observer);
+  const bool goes_on = is_run(options.folder);
+  RunDescription run = goes_on ? load_description(options.folder) : new_run(settings, options, observer);
+  if (goes_on) {
+    check_same(run.settings, settings);
+    check_unchanged(run.files);
+    if (options.threads == 0 && run.threads > 0) at::set_num_threads(run.threads);
+    if (device.is_cpu() && run.threads > 0 && at::get_num_threads() != run.threads) {
+      observer.on_note("the run began with " + std::to_string(run.threads) + " threads; with " +
+                       std::to_string(at::get_num_threads()) + " it goes on, but not bit for bit");
+    }
+  }
+  // a checkpoint has them
+  const bool needs_vectors =
+      !run.settings.data.word_vectors.empty() && !io::folder_exists(options.folder + "/checkpoint");
+  const at::Tensor vectors = needs_vectors ? word_vectors(run, observer) : at::Tensor();
+  const RunData data = read_run_data(run.settings, run.schema, reading_options(options, observer));
   const auto model = build_model(run);
   if (vectors.defined()) model->set_table("token", vectors, !run.tokens.frozen);
   model->to(device);
@@ -230,12 +164,12 @@ RunResult train(const Settings& settings, const RunOptions& options, RunObserver
                    .workers = std::max(1, options.workers),
                    .observer = observer});
   if (goes_on) trainer.resume();
-  observer.on_ready(run, data.train, trainer.total_steps());
-  RunResult result{.outcome = trainer.run(), .evaluation = {}};
-  if (result.outcome != Outcome::interrupted) {
-    result.evaluation = evaluate_best(run, data, *model, device, options, observer);
-  }
-  return result;
+  observer.on_ready(run, data.train, trainer.state(), trainer.total_steps());
+  const Outcome outcome = trainer.run();
+  if (outcome == Outcome::interrupted) return {.outcome = outcome, .evaluation = {}};
+  const auto evaluation = evaluate_best(run, data, *model, device, options, observer);
+  if (!evaluation) return {.outcome = Outcome::interrupted, .evaluation = {}};
+  return {.outcome = outcome, .evaluation = *evaluation};
 }
 
 nlohmann::json evaluate_files(const std::string& folder, const std::vector<std::string>& files,
@@ -253,7 +187,7 @@ nlohmann::json evaluate_files(const std::string& folder, const std::vector<std::
     if (options.on_progress) options.on_progress(done, data.size());
     return InterruptGuard::caught() == 0;
   };
-  return evaluate(*trained.model, data, all_records(data), how).to_json();
+  return evaluate(*trained.model, data, data.all_records(), how).to_json();
 }
 
 }  // namespace ramify::train

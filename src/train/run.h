@@ -14,19 +14,21 @@ namespace ramify::train {
 // How a run is computed: of no influence on its result, up to rounding.
 struct RunOptions {
   std::string folder;
-  bool resume = false;
+  bool resume = false;  // go on with the run in the folder, if there is one
   std::string device = "cpu";
+  int threads = 0;  // that compute; 0: as the run began, or as torch likes
   int workers = 0;  // threads that read and collate; 0: one a core
   bool deterministic = false;
   int64_t explanations = 6;  // records whose trees are stored with their attention
   std::vector<std::string> command;
 };
 
-// What a run says while it goes on, and whether it should go on.
+// What a run says while it goes on.
 class RunObserver : public TrainingObserver {
  public:
   virtual void on_reading(const std::string& /*what*/, const signal::ReadProgress&) {}
-  virtual void on_ready(const RunDescription&, const signal::Dataset& /*train*/, int64_t /*steps*/) {}
+  virtual void on_ready(const RunDescription&, const signal::Dataset& /*train*/, const TrainingState& /*so far*/,
+                        int64_t /*steps*/) {}
   virtual void on_note(const std::string& /*text*/) {}
 };
 
@@ -35,10 +37,11 @@ struct RunResult {
   nlohmann::json evaluation;  // as in evaluation.json; empty if interrupted
 };
 
-// Throws std::invalid_argument for settings that cannot be, io::Error for files.
+// Throws std::invalid_argument for settings that cannot be, io::Error for files, Interrupted if a signal came before
+// there was anything to save.
 RunResult train(const Settings& settings, const RunOptions& options, RunObserver& observer);
 
-// Scores of a trained model on other records. `evaluation` as in evaluation.json.
+// Scores of a trained model on other records, as in evaluation.json.
 struct EvaluateOptions {
   std::string device = "cpu";
   int workers = 0;

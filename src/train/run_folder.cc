@@ -1,15 +1,25 @@
 #include "train/run_folder.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "io/atomic_file.h"
 #include "io/error.h"
+#include "io/folder.h"
 #include "ramify/version.h"
 #include "train/checkpoint.h"
 
 namespace ramify::train {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr const char* kLock = "lock";
+constexpr const char* kSchema = "schema.json";
 constexpr size_t kMaxConfigBytes = size_t{256} << 20;  // a schema has the whole vocabulary
 
 nlohmann::json read_json(const std::string& path) {
@@ -18,7 +28,50 @@ nlohmann::json read_json(const std::string& path) {
   return json;
 }
 
+// Other ones than a run leaves that is killed before it has a config.
+bool has_other_files(const std::string& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_own = name == kLock || name == kStandardInput || name == kSchema || name.find(".tmp-") != name.npos;
+    if (!is_own) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+FolderLock::FolderLock(std::string folder, bool resume) : folder_(std::move(folder)), is_new_(!fs::exists(folder_)) {
+  if (!resume && is_run(folder_)) {
+    throw io::Error(folder_ + ": there is a run already; go on with it by --resume, or choose another --out");
+  }
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) throw io::Error(folder_ + ": cannot make this folder: " + error.message());
+  if (!is_run(folder_) && has_other_files(folder_)) {
+    throw io::Error(folder_ + ": there are other files in this folder; choose a new or an empty one for --out");
+  }
+  descriptor_ = open((folder_ + "/" + kLock).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw io::Error(folder_ + ": cannot write here: " + std::strerror(errno));
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  if (fcntl(descriptor_, F_SETLK, &lock) != 0) {
+    close(descriptor_);
+    throw io::Error(folder_ + ": another run is writing here");
+  }
+}
+
+FolderLock::~FolderLock() {
+  if (!is_run(folder_)) {
+    std::error_code ignored;
+    for (const char* name : {kLock, kStandardInput}) fs::remove(folder_ + "/" + name, ignored);
+    if (is_new_) fs::remove(folder_, ignored);  // only if it is empty
+  }
+  close(descriptor_);
+}
+
+bool is_run(const std::string& folder) {
+  return fs::exists(folder + "/config.json");
+}
 
 void save_description(const std::string& folder, const RunDescription& run) {
   nlohmann::json config = run.settings.to_json();
@@ -28,21 +81,24 @@ void save_description(const std::string& folder, const RunDescription& run) {
   config["parameters"] = {
       {"encoder", run.parameters.encoder}, {"tables", run.parameters.tables}, {"total", run.parameters.total()}};
   config["records"] = {{"train", run.train_records}, {"valid", run.valid_records}};
+  config["files"] = nlohmann::json::array();
+  for (const DataFile& file : run.files) {
+    config["files"].push_back({{"path", file.path}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  }
+  config["threads"] = run.threads;
   config["tokens"] = {{"width", run.tokens.width}, {"frozen", run.tokens.frozen}};
   config["task"] = signal::name_of(run.schema->target.task);
   config["target"] = run.schema->target.path;
   config["classes"] = run.schema->target.classes;
-  io::write_file_atomic(folder + "/schema.json", run.schema->to_json().dump() + "\n");
+  io::write_file_atomic(folder + "/" + kSchema, run.schema->to_json().dump() + "\n");
   io::write_file_atomic(folder + "/config.json", config.dump(2) + "\n");
 }
 
 RunDescription load_description(const std::string& folder) {
   const std::string file = folder + "/config.json";
-  if (!std::filesystem::exists(file)) {
-    throw io::Error(folder + ": not the folder of a run: it has no config.json");
-  }
+  if (!is_run(folder)) throw io::Error(folder + ": not the folder of a run: it has no config.json");
   const nlohmann::json config = read_json(file);
-  const std::string schema_file = folder + "/schema.json";
+  const std::string schema_file = folder + "/" + kSchema;
   RunDescription run;
   try {
     run.settings = Settings::from_json({{"data", config.at("data")},
@@ -54,6 +110,10 @@ RunDescription load_description(const std::string& folder) {
     run.command = config.at("command");
     run.train_records = config.at("records").at("train");
     run.valid_records = config.at("records").at("valid");
+    for (const nlohmann::json& known : config.value("files", nlohmann::json::array())) {
+      run.files.push_back({known.at("path"), known.at("bytes"), known.at("sha256")});
+    }
+    run.threads = config.value("threads", 0);
   } catch (const nlohmann::json::exception& error) {
     throw io::Error(file + ": not the config of a run: " + error.what());
   } catch (const std::invalid_argument& error) {
@@ -72,6 +132,10 @@ std::shared_ptr<nn::Model> build_model(const RunDescription& run) {
 
 TrainedModel load_trained(const std::string& folder, at::Device device) {
   TrainedModel trained{.run = load_description(folder), .model = nullptr};
+  if (!io::folder_exists(folder + "/model")) {
+    throw io::Error(folder + ": no model yet: the run was stopped before its first epoch ended; go on with it by " +
+                    "ramify train --resume --out " + folder);
+  }
   trained.model = build_model(trained.run);
   load_model(folder + "/model", *trained.model);
   trained.model->to(device);

@@ -10,9 +10,28 @@
 #include "ramify/nn/model.h"
 #include "signal/schema.h"
 #include "train/build_model.h"
+#include "train/run_data.h"
 #include "train/settings.h"
 
 namespace ramify::train {
+
+// Makes the folder of a new run, or finds that of one that goes on, and keeps others out while it lives. What it made
+// is removed again if no run came of it.
+class FolderLock {
+ public:
+  // io::Error: there is a run already and `resume` is false; another one is writing here; the folder has other files.
+  FolderLock(std::string folder, bool resume);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  std::string folder_;
+  bool is_new_;
+  int descriptor_ = -1;
+};
+
+bool is_run(const std::string& folder);
 
 // What is stored of a run beside its numbers.
 struct RunDescription {
@@ -22,6 +41,8 @@ struct RunDescription {
   nn::ParameterCounts parameters;
   std::vector<std::string> command;
   int64_t train_records = 0, valid_records = 0;
+  std::vector<DataFile> files;  // that were learned from and validated with
+  int threads = 0;              // the same number gives the same bits on the CPU
 };
 
 // config.json and schema.json.

@@ -1,5 +1,6 @@
 #include "train/settings.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <stdexcept>
@@ -61,13 +62,21 @@ signal::Structure structure_of(Mixing mixing) {
   return mixing == Mixing::flat ? signal::Structure::flat : signal::Structure::hierarchical;
 }
 
+void DataSettings::make_paths_absolute() {
+  const auto absolute = [](std::string& path) {
+    if (!path.empty() && path != "-") path = std::filesystem::absolute(path).lexically_normal().string();
+  };
+  for (auto* list : {&train, &valid, &test}) std::ranges::for_each(*list, absolute);
+  for (auto* path : {&schema, &images, &tokenizer, &word_vectors}) absolute(*path);
+}
+
 Settings Settings::from_json(const nlohmann::json& json) {
   Settings settings;
   for (const auto& [key, value] : json.items()) {
     if (key == "data") {
       settings.data = data_from_json(value);
     } else if (key == "attention") {
-      settings.attention = mixing_of(value.get<std::string>());
+      settings.attention = mixing_of(value.is_string() ? value.get<std::string>() : value.dump());
     } else if (key == "model") {
       settings.model = nn::EncoderConfig::from_json(value.dump(), "model");
     } else if (key == "training") {

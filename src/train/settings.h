@@ -28,6 +28,9 @@ struct DataSettings : signal::SchemaSettings {
   double valid_fraction = 0.1;                  // of the training records, if `valid` is empty
   std::string word_vectors;
   bool train_vectors = false;
+
+  // So that a run can be gone on with from anywhere. "-" stays.
+  void make_paths_absolute();
 };
 
 struct Settings {

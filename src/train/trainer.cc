@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <stdexcept>
 
 #include "io/error.h"
+#include "io/folder.h"
 #include "train/feeder.h"
 #include "train/interrupt.h"
 #include "train/schedule.h"
@@ -59,7 +59,7 @@ Trainer::Trainer(TrainerParts parts)
 }
 
 void Trainer::resume() {
-  if (!std::filesystem::exists(checkpoint_folder()) && !std::filesystem::exists(checkpoint_folder() + ".old")) return;
+  if (!io::folder_exists(checkpoint_folder())) return;
   state_ = load_checkpoint(checkpoint_folder(), parts_.model, optimizer_);
 }
 
@@ -67,11 +67,10 @@ Outcome Trainer::run() {
   started_ = now() - state_.seconds;
   MetricsLog log(parts_.folder, state_.step > 0 ? state_.step : -1);
   while (!state_.finished) {
-    if (!run_epoch(log)) {
+    if (!run_epoch(log) || !validate(log)) {
       checkpoint();
       return Outcome::interrupted;
     }
-    validate(log);
     ++state_.epoch;
     state_.batch = 0;
     state_.finished = state_.epoch == options_.epochs || patience_is_over();
@@ -117,13 +116,16 @@ void Trainer::step(const BatchTensors& batch) {
   done_.push_back({value.detach(), has_classes(target_) ? outputs.detach() : at::Tensor(), batch.source});
 }
 
+void Trainer::require_finite(double loss) const {
+  if (std::isfinite(loss)) return;
+  throw io::Error("the loss is not finite any more near step " + std::to_string(state_.step) +
+                  "; use a lower --rate, or look at the numbers in the data");
+}
+
 void Trainer::read_done_steps() {
   for (const Done& done : done_) {
     const auto value = done.loss.item<double>();
-    if (!std::isfinite(value)) {
-      throw io::Error("the loss is not finite any more near step " + std::to_string(state_.step) +
-                      "; use a lower --rate, or look at the numbers in the data");
-    }
+    require_finite(value);
     state_.loss_sum += value;
     ++state_.loss_count;
     if (!done.outputs.defined()) continue;
@@ -138,7 +140,7 @@ void Trainer::read_done_steps() {
 }
 
 void Trainer::report_step(MetricsLog& log) {
-  const bool line_is_due = state_.step % options_.log_every == 0 || state_.step == total_steps_;
+  const bool line_is_due = state_.step % options_.log_every == 0 || state_.batch == batches_in_epoch_;
   if (done_.size() < kUnreadSteps && !line_is_due) return;
   read_done_steps();
   const double elapsed = now() - speed_started_;
@@ -167,16 +169,21 @@ void Trainer::report_step(MetricsLog& log) {
   state_.loss_count = state_.rows = state_.right = 0;
 }
 
-void Trainer::validate(MetricsLog& log) {
-  const EvaluationOptions options = evaluation_options(parts_.settings, parts_.device, parts_.workers);
+bool Trainer::validate(MetricsLog& log) {
+  EvaluationOptions options = evaluation_options(parts_.settings, parts_.device, parts_.workers);
+  options.on_progress = [](int64_t) { return InterruptGuard::caught() == 0; };
   const Evaluation evaluation = evaluate(parts_.model, parts_.valid, parts_.valid_records, options);
+  if (InterruptGuard::caught() != 0) return false;
+  require_finite(evaluation.loss);
   const double quality = evaluation.scores.quality();
-  const bool best = state_.best_epoch < 0 || quality > state_.best_quality;
+  // without records to validate with the last epoch is the best
+  const bool best = state_.best_epoch < 0 || quality > state_.best_quality || parts_.valid_records.empty();
   if (best) {
     save_model(parts_.folder + "/model", parts_.model);
     state_.best_quality = quality;
     state_.best_epoch = state_.epoch;
   }
+  if (parts_.valid_records.empty()) return true;
   nlohmann::json line = evaluation.scores.figures();
   line["loss"] = evaluation.loss;
   parts_.observer.on_validation(state_.epoch + 1, line, best);
@@ -185,9 +192,14 @@ void Trainer::validate(MetricsLog& log) {
   line["epoch"] = state_.epoch + 1;
   line["seconds"] = seconds();
   log.add(line);
+  return true;
 }
 
+// The last step may have broken what its own loss does not show yet: better no checkpoint than that one.
 void Trainer::checkpoint() {
+  for (const at::Tensor& parameter : parts_.model.parameters()) {
+    require_finite(parameter.detach().abs().max().item<double>());
+  }
   state_.seconds = seconds();
   save_checkpoint(checkpoint_folder(), parts_.model, optimizer_, state_);
 }

@@ -71,9 +71,10 @@ class Trainer {
 
   bool run_epoch(MetricsLog& log);  // false: interrupted
   void step(const BatchTensors& batch);
+  void require_finite(double loss) const;
   void read_done_steps();
   void report_step(MetricsLog& log);
-  void validate(MetricsLog& log);
+  bool validate(MetricsLog& log);  // false: interrupted
   void checkpoint();
   bool patience_is_over() const;
   double seconds() const;

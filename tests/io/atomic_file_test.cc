@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
+#include <future>
 
 #include "generators/error_message.h"
 #include "generators/temporary_folder.h"
@@ -56,8 +58,72 @@ TEST(AtomicFile, WriteThatFailsKeepsTheOldFileAndSaysWhy) {
 
 TEST(AtomicFile, FolderThatIsNotThereIsNamed) {
   const TemporaryFolder folder;
-  EXPECT_NE(error_message<Error>([&] { write_file_atomic(folder / "none/a", "x"); }).find("No such file or directory"),
-            std::string::npos);
+  EXPECT_EQ(error_message<Error>([&] { write_file_atomic(folder / "none/a", "x"); }),
+            folder / "none/a" + ": cannot create: No such file or directory");
+}
+
+bool is_fifo(const std::string& path) {
+  return std::filesystem::is_fifo(std::filesystem::symlink_status(path));
+}
+
+// Whoever reads a pipe gets what is written, and it stays a pipe, through links as well.
+TEST(AtomicFile, PipesAreWrittenToAndStayPipes) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", folder / "link");
+  for (const std::string name : {"pipe", "link"}) {
+    auto reader = std::async(std::launch::async, [&] { return read_file(folder / "pipe"); });
+    write_file_atomic(folder / name, "some bytes");
+    EXPECT_EQ(reader.get(), "some bytes") << name;
+    EXPECT_TRUE(is_fifo(folder / "pipe")) << name;
+  }
+  {
+    auto reader = std::async(std::launch::async, [&] { return read_file(folder / "pipe"); });
+    AtomicFile unfinished(folder / "pipe");
+    unfinished.write("part");
+  }
+  EXPECT_TRUE(is_fifo(folder / "pipe")) << "without commit";
+  EXPECT_EQ(folder.num_entries(), 2u);
+}
+
+TEST(AtomicFile, FullDevicesAreErrors) {
+  if (!std::filesystem::is_character_file("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
+  EXPECT_EQ(error_message<Error>([] { write_file_atomic("/dev/full", "x"); }),
+            "/dev/full: cannot write: No space left on device");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
+TEST(AtomicFile, FoldersAreErrors) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "a");
+  EXPECT_EQ(error_message<Error>([&] { write_file_atomic(folder / "a", "x"); }),
+            folder / "a" + ": cannot open: Is a directory");
+}
+
+TEST(AtomicFile, LinksStayAndWhatTheyLeadToIsReplaced) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "sub");
+  folder.write("sub/file", "old");
+  fs::create_symlink("sub/file", folder / "near");
+  fs::create_symlink("../near", folder / "sub/far");  // a link to a link, from another folder
+  fs::create_symlink("sub/new", folder / "dangling");
+  write_file_atomic(folder / "sub/far", "new");
+  EXPECT_EQ(folder.read("sub/file"), "new");
+  write_file_atomic(folder / "dangling", "made");
+  EXPECT_EQ(folder.read("sub/new"), "made");
+  for (const std::string link : {"near", "sub/far", "dangling"}) EXPECT_TRUE(fs::is_symlink(folder / link)) << link;
+  EXPECT_EQ(folder.num_entries(), 3u);
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_EQ(error_message<Error>([&] { write_file_atomic(folder / "loop", "x"); }),
+            folder / "loop" + ": cannot create: Too many levels of symbolic links");
+}
+
+TEST(JsonReason, IsWhatTheLibrarySaysWithoutItsName) {
+  EXPECT_EQ(json_reason("[json.exception.type_error.302] type must be string, but is number"),
+            "type must be string, but is number");
+  EXPECT_EQ(json_reason("something else"), "something else");
+  EXPECT_LT(json_reason(std::string(1000, 'x')).size(), 250u);
 }
 
 TEST(AtomicFile, LeftoversOfDeadProcessesAreRemovedThoseOfLivingOnesStay) {

@@ -71,6 +71,14 @@ TEST(Document, RefusesWhatIsNotJson) {
   }
 }
 
+TEST(Document, SaysHowFilesOfOneDocumentBecomeLines) {
+  for (const std::string line : {"[", " [\r", "[{\"a\": 1},"}) {
+    EXPECT_TRUE(message(line).ends_with("; one record a line is expected: jq -c '.[]' makes that of one array")) << line;
+  }
+  EXPECT_TRUE(message("{").ends_with("; one record a line is expected: jq -c . makes that of records over several lines"));
+  EXPECT_EQ(message("[1").find("jq"), std::string::npos);
+}
+
 TEST(Document, ErrorsAreShortWhateverTheInput) {
   const std::string error = message("[\"" + std::string(1 << 20, 'x'));
   EXPECT_LT(error.size(), 400) << error.size();
@@ -85,7 +93,7 @@ TEST(Document, RefusesLoneSurrogatesAndBrokenUtf8) {
 }
 
 TEST(Document, RefusesNumbersThatDoNotFit) {
-  EXPECT_NE(message("[1e999]").find("1e999"), std::string::npos) << message("[1e999]");
+  EXPECT_EQ(message("[2, 1e999]"), "the number 1e999 is out of range, column 10");
   EXPECT_EQ(message("[18446744073709551615]"), "the number 18446744073709551615 does not fit into 64 bits");
   EXPECT_EQ(message("[123456789012345678901234567890]"),
             "the number 123456789012345678901234567890 does not fit into 64 bits");

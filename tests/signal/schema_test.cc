@@ -11,6 +11,7 @@
 #include "generators/temporary_folder.h"
 #include "io/error.h"
 #include "signal/signal_case.h"
+#include "signal/similar_names.h"
 
 namespace ramify::signal {
 namespace {
@@ -139,7 +140,7 @@ TEST(Inference, VectorsOfOneFieldHaveOneWidth) {
   EXPECT_EQ(error_message<BadRecord>([] {
               schema_of({R"({"v": {"$vector": [1, 2]}})", R"({"v": {"$vector": [1]}})"});
             }),
-            "field v is a vector of 1 numbers, those before had 2");
+            "field v is a vector of 1 number, those before had 2");
   EXPECT_EQ(error_message<BadRecord>([] { schema_of({R"({"v": {"$vector": []}})"}); }),
             "field v is a vector of 0 numbers");
 }
@@ -149,9 +150,110 @@ TEST(Inference, WhatIsAskedForMustBeThere) {
     return error_message<io::Error>([&] { schema_of({R"({"a": 1})"}, options); });
   };
   EXPECT_EQ(message({.fields = {"b"}}), "no record has the field b, which --fields names");
+  EXPECT_EQ(error_message<io::Error>([] { schema_of({R"({"title": 1})"}, {.ignore = {"titel"}}); }),
+            "no record has the field titel, which --ignore names; did you mean title?");
   EXPECT_EQ(message({.ignore = {"a.b"}}), "no record has the field a.b, which --ignore names");
   EXPECT_EQ(message({.declared = {{"b", {Kind::image}}}}), "no record has the field b, which the schema file names");
   EXPECT_EQ(error_message<io::Error>([] { schema_of({}); }), "no records");
+}
+
+// The notes of records {"x": value}, read from a.jsonl.
+Strings notes_of(const Strings& values, SchemaOptions options = {}) {
+  SchemaInference inference(std::move(options));
+  int64_t line = 0;
+  for (const std::string& value : values) inference.add("{\"x\": " + value + "}", {"a.jsonl", ++line});
+  return inference.finish().notes;
+}
+
+Strings numbered(int count, const std::string& before, const std::string& after) {
+  Strings values;
+  for (int i = 0; i < count; ++i) values.push_back(before + std::to_string(i) + after);
+  return values;
+}
+
+TEST(Notes, FewStringsAmongNumbers) {
+  Strings values = numbered(399, "", ".5");
+  values.insert(values.begin() + 17, R"("N/A")");
+  EXPECT_EQ(notes_of(values), Strings{"x: 399 numbers, 1 string (a.jsonl:18): read as text; --schema can say number"});
+  EXPECT_EQ(notes_of(values, {.declared = {{"x", {Kind::text}}}}), Strings{});
+  EXPECT_EQ(notes_of({"true", "true", R"("no")", "2", R"("no")", "true", "false", "false"}),
+            Strings{"x: 5 booleans, 2 strings, 1 number (a.jsonl:4): read as category; --schema can say boolean"});
+  EXPECT_EQ(notes_of({R"("a b")", R"("c d")", "3"}), Strings{});  // strings prevail
+}
+
+TEST(Notes, NamesOfImageFiles) {
+  EXPECT_EQ(notes_of({R"("a.png")", R"("b/c.JPG")", R"("d.jpeg")"}),
+            Strings{"x: these look like image files; --schema can say image"});
+  EXPECT_EQ(notes_of(numbered(200, "\"", ".png\"")).size(), 1);
+  EXPECT_EQ(notes_of({R"("a.png")", R"("b")", R"("c")"}), Strings{});
+  EXPECT_EQ(notes_of({R"("a.png")"}, {.declared = {{"x", {Kind::image}}}}), Strings{});
+}
+
+TEST(Notes, ValuesThatAreAllDifferent) {
+  const Strings every = {"x: every value is different; --ignore x?"};
+  EXPECT_EQ(notes_of(numbered(100, "", "")), every);
+  EXPECT_EQ(notes_of(numbered(100, "\"id-", "\"")), every);
+  EXPECT_EQ(notes_of(numbered(1000, "", "")), every);
+  EXPECT_EQ(notes_of(numbered(1001, "", "")), Strings{"x: the first 1000 values are all different; --ignore x?"});
+  EXPECT_EQ(notes_of(numbered(99, "", "")), Strings{});
+  EXPECT_EQ(notes_of(numbered(200, "", ".5")), Strings{});            // measured, not counted
+  EXPECT_EQ(notes_of(numbered(200, "\"some words ", "\"")), Strings{});  // a text
+  for (const int count : {100, 500}) {
+    Strings repeated = numbered(count, "", "");
+    repeated.push_back("7");
+    EXPECT_EQ(notes_of(repeated), Strings{}) << count;
+  }
+}
+
+TEST(Notes, AreNotStored) {
+  const SharedSchema schema = schema_of({R"({"x": "a.png"})"});
+  EXPECT_EQ(schema->notes.size(), 1);
+  EXPECT_TRUE(Schema::from_json(schema->to_json(), "s.json").notes.empty());
+}
+
+TEST(Inference, SomethingMustBeLeft) {
+  const auto message = [](const Strings& records, SchemaOptions options) {
+    return error_message<io::Error>([&] { schema_of(records, std::move(options)); });
+  };
+  const Strings records = {R"({"a": {"b": 1}, "y": "c"})"};
+  EXPECT_EQ(message(records, {.ignore = {"a", "y"}}), "nothing is left to learn from");
+  EXPECT_EQ(message(records, {.fields = {"a.b"}, .ignore = {"a"}}), "nothing is left to learn from");
+  EXPECT_EQ(message(records, {.target = "y", .ignore = {"a"}}), "nothing is left to learn from beside the target y");
+  EXPECT_EQ(message(records, {.target = "y", .fields = {"y"}}), "nothing is left to learn from beside the target y");
+  EXPECT_EQ(message({R"({"y": "c"})"}, {.target = "y"}), "nothing is left to learn from beside the target y");
+  EXPECT_EQ(message(records, {.target = "y", .fields = {"a.b"}}), "(no error)");
+  EXPECT_EQ(message({"{}"}, {}), "(no error)");
+  EXPECT_EQ(message({R"({"a": null, "y": 1})"}, {.target = "y"}), "(no error)");
+  EXPECT_EQ(error_message([] { SchemaInference({.fields = {"a", "b"}, .ignore = {"b"}}); }),
+            "the field b is named by --fields and by --ignore");
+}
+
+TEST(Inference, WhatIsDeclaredMustBeThere) {
+  const auto message = [](const std::string& value, Kind kind) {
+    return error_message<io::Error>([&] { schema_of({"{\"x\": " + value + "}"}, {.declared = {{"x", {kind}}}}); });
+  };
+  EXPECT_EQ(message("[1]", Kind::graph), "the schema file says that the field x is graph; in the records it is array");
+  EXPECT_EQ(message(R"("a")", Kind::null), "the schema file says that the field x is null; in the records it is null");
+  EXPECT_EQ(message("1", Kind::object), "the schema file says that the field x is object; in the records it is number");
+  EXPECT_EQ(message(R"({"$graph": {"nodes": [1], "edges": []}})", Kind::graph), "(no error)");
+  EXPECT_EQ(message("null", Kind::null), "(no error)");
+  EXPECT_EQ(message("null", Kind::number), "(no error)");
+  EXPECT_EQ(message("[1]", Kind::set), "(no error)");
+  EXPECT_EQ(message("1", Kind::category), "(no error)");
+}
+
+TEST(Inference, MisspeltSpecialKeysAreBadRecords) {
+  const auto message = [](const std::string& record) { return error_message<BadRecord>([&] { schema_of({record}); }); };
+  EXPECT_EQ(message(R"({"x": {"$imgae": "a.png"}})"),
+            "field x has the key $imgae; did you mean $image? Known are $image, $set, $vector and $graph");
+  EXPECT_EQ(message(R"({"$sets": [1]})"),
+            "the record has the key $sets; did you mean $set? Known are $image, $set, $vector and $graph");
+  for (const std::string key : {"$ref", "$oid", "$date", "$numberLong", "image"}) {
+    EXPECT_EQ(message("{\"x\": {\"" + key + "\": \"a\"}}"), "(no error)") << key;
+  }
+  const SharedSchema schema = schema_of({R"({"x": {"a": 1}})"});
+  EXPECT_NE(error_message<BadRecord>([&] { compile(schema, R"({"x": {"$vectro": [1]}})"); }).find("did you mean $vector?"),
+            std::string::npos);
 }
 
 TEST(Schema, ModalitiesAreWhatTheDataHas) {
@@ -200,10 +302,28 @@ TEST(Schema, BrokenOnesAreRefused) {
             std::string::npos);
   for (const char* pointer :
        {"/fields", "/keys", "/tokenizer", "/target", "/image", "/max_leaves", "/fields/0/path", "/only"}) {
-    EXPECT_EQ(message(pointer, 3.5 == 0 ? "" : nlohmann::json({{"x", nullptr}})).substr(0, 7), "s.json:") << pointer;
+    const std::string error = message(pointer, nlohmann::json({{"x", nullptr}}));
+    EXPECT_EQ(error.substr(0, 7), "s.json:") << pointer;
+    EXPECT_EQ(error.find("json.exception"), std::string::npos) << error;
   }
   EXPECT_EQ(error_message<io::Error>([] { Schema::from_json(nlohmann::json::array(), "s.json"); }).substr(0, 7),
             "s.json:");
+}
+
+TEST(Schema, NoTaskIsNoTask) {
+  EXPECT_EQ(error_message([] { task_of("none"); }),
+            "'none' is no task; expected one of classification, regression, multilabel, nodes");
+}
+
+TEST(SimilarNames, AreThoseOfAFewDifferentLetters) {
+  const Strings known = {"train", "eval", "predict", "inspect"};
+  EXPECT_EQ(similar_name("trian", known), "train");
+  EXPECT_EQ(similar_name("Evla", known), "eval");
+  EXPECT_EQ(similar_name("inspct", known), "inspect");
+  EXPECT_EQ(similar_name("predits", known), "predict");
+  for (const std::string name : {"", "x", "tr", "brawn", "something"}) EXPECT_EQ(similar_name(name, known), "") << name;
+  EXPECT_EQ(edit_distance("ab", "ba"), 1);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
 }
 
 TEST(Schema, KeysAreReadAsWords) {
@@ -243,10 +363,14 @@ TEST(SchemaFile, SaysWhatIsWrong) {
   EXPECT_EQ(message(R"({"image": {"path": 1}})"),
             "image.path is not known; expected patch, longest_side, width, height");
   EXPECT_EQ(message(R"({"fields": {"a": {"kind": "image", "levels": ["token"]}}})"), "field a: levels are for texts");
+  EXPECT_EQ(message(R"({"fields": {"a": {"kind": 1}}})"), "field a: type must be string, but is number");
+  EXPECT_EQ(message(R"({"image": {"patch": "x"}})"), "image.patch is \"x\"; expected 1 to 16384");
+  EXPECT_EQ(message("{,").substr(0, 36), "parse error at line 1, column 2: syn");
   for (const std::string text :
        {"", "[]", "{\"fields\": 3}", "{\"fields\": {\"a\": 1}}", "{\"fields\": {\"a\": {\"levels\": 3}}}",
         "{\"image\": []}", "{\"image\": {\"patch\": \"x\"}}", "{\"fields\": {\"a..b\": \"text\"}}"}) {
     EXPECT_FALSE(message(text).empty()) << text;
+    EXPECT_EQ(message(text).find("json.exception"), std::string::npos) << text;
   }
 }
 

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "generators/error_message.h"
+#include "generators/temporary_folder.h"
 #include "io/error.h"
+#include "signal/dataset.h"
 #include "signal/signal_case.h"
 
 namespace ramify::signal {
@@ -15,6 +17,7 @@ using testing::compile;
 using testing::error_message;
 using testing::schema_of;
 using testing::SharedSchema;
+using testing::TemporaryFolder;
 using testing::text_of;
 
 using Strings = std::vector<std::string>;
@@ -47,12 +50,59 @@ TEST(Target, TaskCanBeSaid) {
   EXPECT_EQ(target_of({"3", "1"}, {.target = "y", .task = Task::regression}).task, Task::regression);
   EXPECT_EQ(target_of({"1.5", "2"}, {.target = "y", .task = Task::classification}).classes, (Strings{"1.5", "2"}));
   const auto message = [&](const Strings& values, Task task) {
-    return error_message<io::Error>([&] { target_of(values, {.target = "y", .task = task}); });
+    return error_message<BadRecord>([&] { target_of(values, {.target = "y", .task = task}); });
   };
-  EXPECT_EQ(message({R"("a")"}, Task::regression), "the target y is not a number in all records, as regression needs");
+  EXPECT_EQ(message({R"("a")"}, Task::regression),
+            "the target y is a string, expected a number for the task regression");
   EXPECT_EQ(message({"[1]"}, Task::classification),
             "the target y is an array, which does not fit the task classification");
   EXPECT_EQ(message({"1"}, Task::multilabel), "the target y is no array, which does not fit the task multilabel");
+}
+
+// The first record, or the task, says whether it is an array.
+TEST(Target, RecordsUnlikeTheFirstAreBad) {
+  EXPECT_EQ(error_message<BadRecord>([] { target_of({R"("a")", R"(["b"])"}); }),
+            "the target y is an array, in the records before it is none");
+  EXPECT_EQ(error_message<BadRecord>([] { target_of({R"(["b"])", R"("a")"}); }),
+            "the target y is a string, in the records before it is an array");
+}
+
+TEST(Target, RecordsUnlikeTheFirstCanBeSkipped) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write(
+      "a.jsonl", "{\"x\": 1, \"y\": \"a\"}\n{\"x\": 1, \"y\": [\"b\", \"c\"]}\n{\"x\": 1, \"y\": \"d\"}\n");
+  EXPECT_EQ(error_message<io::Error>([&] { infer_schema({file}, {.target = "y"}); }),
+            file + ":2: the target y is an array, in the records before it is none");
+  EXPECT_EQ(error_message<io::Error>([&] { infer_schema({file}, {.target = "y", .task = Task::multilabel}); }),
+            file + ":1: the target y is no array, which does not fit the task multilabel");
+  const auto schema = std::make_shared<const Schema>(infer_schema({file}, {.target = "y", .on_bad = OnBad::skip}));
+  EXPECT_EQ(schema->target.classes, (Strings{"a", "d"}));
+  const Dataset dataset = Dataset::read({file}, schema, {.on_bad = OnBad::skip});
+  EXPECT_EQ(dataset.size(), 2);
+  EXPECT_EQ(dataset.bad().messages, (Strings{file + ":2: the target y has an array, expected a class"}));
+  const Schema lists = infer_schema({file}, {.target = "y", .task = Task::multilabel, .on_bad = OnBad::skip});
+  EXPECT_EQ(lists.target.classes, (Strings{"b", "c"}));
+}
+
+TEST(Target, OfABadRecordNothingIsCounted) {
+  SchemaInference inference({.target = "y"});
+  inference.add(R"({"x": 1, "y": ["a"]})");
+  EXPECT_THROW(inference.add(R"({"x": 1, "y": ["b", null]})"), BadRecord);
+  EXPECT_EQ(inference.finish().target.classes, Strings{"a"});
+}
+
+TEST(Target, NumbersWithAFewOthersAreNoted) {
+  const auto notes = [](const Strings& values, SchemaOptions options) {
+    SchemaInference inference(std::move(options));
+    int64_t line = 0;
+    for (const std::string& value : values) inference.add(R"({"x": 1.5, "y": )" + value + "}", {"a.jsonl", ++line});
+    return inference.finish().notes;
+  };
+  EXPECT_EQ(notes({"1.5", "2.5", R"("N/A")", "2"}, {.target = "y"}),
+            Strings{"y: 3 numbers, 1 string (a.jsonl:3): these are classes; with --task regression only numbers are "
+                    "taken"});
+  EXPECT_EQ(notes({"1.5", "2.5", R"("N/A")"}, {.target = "y", .task = Task::classification}), Strings{});
+  EXPECT_EQ(notes({"1", "2", R"("N/A")"}, {.target = "y"}), Strings{});  // few integers are classes
 }
 
 TEST(Target, ClassesAreSorted) {
@@ -81,8 +131,25 @@ TEST(Target, MustBeThere) {
   EXPECT_EQ(bad(schema, R"({"x": 1, "y": null})"), "the target y has null, expected a class");
   EXPECT_EQ(bad(schema, R"({"x": 1, "y": "c"})"),
             "the target y is 'c', which is none of the 2 classes known from training");
-  EXPECT_EQ(error_message<BadRecord>([&] { schema_of({R"({"x": 1})"}, {.target = "y"}); }), "the target y is missing");
-  EXPECT_EQ(bad(schema, "[1]"), "the target y is missing");
+  EXPECT_EQ(bad(schema, "3"), "the record is a number, so that the target y is missing; expected an object");
+  EXPECT_EQ(bad(schema, "[1]"),
+            "the record is an array, so that the target y is missing; expected an object, one a line: jq -c '.[]' makes "
+            "that of one array");
+}
+
+TEST(Target, ThatIsMissingIsLookedFor) {
+  const auto message = [](const std::string& record, const std::string& target) {
+    return error_message<BadRecord>([&] { schema_of({record}, {.target = target}); });
+  };
+  EXPECT_EQ(message(R"({"text": 1, "label": 2})", "lable"), "the target lable is missing; did you mean label?");
+  EXPECT_EQ(message(R"({"meta": {"kind": 1, "size": 2}})", "meta.knid"),
+            "the target meta.knid is missing; did you mean meta.kind?");
+  EXPECT_EQ(message(R"({"text": 1, "label": 2})", "colour"), "the target colour is missing; there is text, label");
+  EXPECT_EQ(message(R"({"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1})", "colour"),
+            "the target colour is missing; there is a, b, c, d, e, f, g, h, …");
+  EXPECT_EQ(message("{}", "y"), "the target y is missing");
+  EXPECT_EQ(message(R"({"a": 1})", "a.b"), "the target a.b is missing");
+  EXPECT_EQ(message("1", "y"), "the record is a number, so that the target y is missing; expected an object");
 }
 
 TEST(Target, IsNotNeededForPredicting) {
@@ -143,7 +210,7 @@ TEST(Target, LabelsOfItemsOfSetsAndGraphs) {
 
 TEST(Target, LabelsOfItemsMustFit) {
   const SharedSchema schema = schema_of({kNodes}, {.target = "y", .target_of = "s"});
-  EXPECT_EQ(bad(schema, R"({"s": ["x", "y"], "y": ["a"]})"), "the target y has 1 labels, s has 2 items");
+  EXPECT_EQ(bad(schema, R"({"s": ["x", "y"], "y": ["a"]})"), "the target y has 1 label, s has 2 items");
   EXPECT_EQ(bad(schema, R"({"y": ["a"]})"), "s, whose items are to be labelled, is no array here");
   EXPECT_EQ(bad(schema, R"({"s": "x", "y": ["a"]})"), "s, whose items are to be labelled, is no array here");
   EXPECT_EQ(bad(schema, R"({"s": ["x"], "y": "a"})"), "the target y is a string, expected an array");

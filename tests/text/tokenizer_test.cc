@@ -11,90 +11,13 @@
 #include "generators/temporary_folder.h"
 #include "io/error.h"
 #include "text/base64.h"
-#include "text/utf8.h"
+#include "text/tokenizing.h"
 
 namespace ramify::text {
 namespace {
 
 using testing::error_message;
 using testing::TemporaryFolder;
-using Tokens = std::vector<std::string>;
-
-std::vector<int32_t> ids(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> all;
-  tokenizer.tokenize(text, all);
-  return all;
-}
-
-Tokens tokens(const Tokenizer& tokenizer, std::string_view text) {
-  Tokens all;
-  for (const int32_t id : ids(tokenizer, text)) all.emplace_back(tokenizer.token(id));
-  return all;
-}
-
-Tokens sources(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> all;
-  std::vector<Span> spans;
-  tokenizer.tokenize(text, all, spans);
-  EXPECT_EQ(all, ids(tokenizer, text));
-  EXPECT_EQ(all.size(), spans.size());
-  Tokens parts;
-  for (const Span span : spans) parts.emplace_back(span.of(text));
-  return parts;
-}
-
-// Spans lie inside the text, whatever it is.
-void expect_sound_spans(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> all;
-  std::vector<Span> spans;
-  tokenizer.tokenize(text, all, spans);
-  ASSERT_EQ(all.size(), spans.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    ASSERT_GE(all[i], 0);
-    ASSERT_LT(all[i], tokenizer.size());
-    ASSERT_LE(spans[i].begin, spans[i].end);
-    ASSERT_LE(spans[i].end, text.size());
-    ASSERT_TRUE(i == 0 || spans[i - 1].begin <= spans[i].begin);
-  }
-}
-
-std::string random_text(std::mt19937& random) {
-  constexpr std::string_view kPieces[] = {"un",
-                                          "aff",
-                                          "able",
-                                          "a",
-                                          "N",
-                                          "'t",
-                                          " ",
-                                          "\n",
-                                          ".",
-                                          "3",
-                                          "\xFF",
-                                          "\xC3",
-                                          "\xC3\xA9",
-                                          "\xCC\x81",
-                                          "\xE6\xBC\xA2",
-                                          "\xEA\xB0\x80",
-                                          "\xF0\x9F\x98\x80",
-                                          "\xC2\xAD"};
-  std::string text;
-  for (size_t length = random() % 12; length > 0; --length) text += kPieces[random() % std::size(kPieces)];
-  return text;
-}
-
-void expect_sound_everywhere(const Tokenizer& tokenizer) {
-  std::mt19937 random(11);
-  for (int i = 0; i < 5'000; ++i) expect_sound_spans(tokenizer, random_text(random));
-}
-
-void expect_same_after_json(const Tokenizer& tokenizer, std::string_view text) {
-  const std::string stored = tokenizer.to_json().dump();
-  const auto again = Tokenizer::from_json(nlohmann::json::parse(stored), "schema.json");
-  EXPECT_EQ(again->size(), tokenizer.size());
-  EXPECT_EQ(again->unknown(), tokenizer.unknown());
-  EXPECT_EQ(ids(*again, text), ids(tokenizer, text));
-  EXPECT_EQ(again->to_json().dump(), stored);
-}
 
 TEST(WordTokenizer, WordsAreLookedUp) {
   const auto tokenizer = Tokenizer::word(Vocabulary({"<unk>", "do", "n't", "go"}));
@@ -188,6 +111,27 @@ TEST(WordPiece, TokenizerJsonHasItsOwnSettings) {
   expect_same_after_json(*load(tokenizer_json()), "unaff");
 }
 
+TEST(WordPiece, SpecialTokensOfTheFileAreFoundInTheText) {
+  const TemporaryFolder folder;
+  const auto tokenizer = Tokenizer::load(folder.write("vocab.txt", kVocabulary));
+  EXPECT_EQ(tokens(*tokenizer, "the[SEP]fox [sep]"), (Tokens{"the", "[SEP]", "fox", "[", "[UNK]", "]"}));
+  EXPECT_EQ(sources(*tokenizer, "The [PAD]!"), (Tokens{"The", "[PAD]", "!"}));
+  EXPECT_EQ(tokenizer->find("[SEP]"), 3);
+  EXPECT_EQ(tokenizer->find("fox"), 8);
+  EXPECT_EQ(tokenizer->find("foxes"), -1);
+  expect_same_after_json(*tokenizer, "the [SEP] fox");
+
+  auto json = tokenizer_json();
+  json["added_tokens"] = {{{"id", 3}, {"content", "Un"}, {"normalized", false}}};
+  const auto other = Tokenizer::load(folder.write("tokenizer.json", json.dump()));
+  EXPECT_EQ(ids(*other, "Unaff unaff"), (std::vector<int32_t>{3, 0, 2, 1}));
+  EXPECT_EQ(other->size(), 4);
+  EXPECT_EQ(other->token(3), "Un");
+  EXPECT_THROW(other->token(4), std::out_of_range);
+  expect_same_after_json(*other, "Unaff unaff");
+  expect_sound_everywhere(*other);
+}
+
 TEST(WordPiece, FilesOfAnotherKindAreNamed) {
   const TemporaryFolder folder;
   const auto message = [&](const char* pointer, const nlohmann::json& value) {
@@ -198,15 +142,20 @@ TEST(WordPiece, FilesOfAnotherKindAreNamed) {
     EXPECT_TRUE(text.starts_with(path + ": ")) << text;
     return text.substr(path.size() + 2);
   };
-  EXPECT_EQ(message("/model/type", "BPE"), "has a model of type \"BPE\"; expected WordPiece");
+  EXPECT_EQ(message("/model/type", "Unigram"), "has a model of type \"Unigram\"; expected WordPiece or BPE");
   EXPECT_EQ(message("/pre_tokenizer", nullptr), "has another pre_tokenizer; expected BertPreTokenizer");
   EXPECT_EQ(message("/normalizer/type", "NFC"), "has the normalizer \"NFC\"; expected BertNormalizer");
   EXPECT_EQ(message("/model/vocab/un", 7), "token \"un\" has the id 7; expected each from 0 to 2 once");
   EXPECT_EQ(message("/model/vocab/un", -1), "token \"un\" has the id -1; expected each from 0 to 2 once");
   EXPECT_EQ(message("/model/vocab/un", 1), "token \"un\" has the id 1; expected each from 0 to 2 once");
+  EXPECT_EQ(message("/added_tokens", {{{"id", 3}, {"content", "Un"}, {"normalized", true}}}),
+            "the added token \"Un\" is one of the normalised text; expected \"normalized\": false");
   EXPECT_EQ(message("/model/unk_token", "?"), "the vocabulary has no \"?\"; expected a WordPiece vocabulary");
-  for (const auto* pointer : {"/model", "/model/vocab", "/model/vocab/un", "/model/max_input_chars_per_word"}) {
-    EXPECT_NE(message(pointer, "text").find("is no tokenizer.json"), std::string::npos) << pointer;
+  EXPECT_EQ(message("/model/vocab/un", "text"), "token \"un\" has an id that is no whole number");
+  EXPECT_EQ(message("/model/vocab/un", 1.5), "token \"un\" has an id that is no whole number");
+  EXPECT_EQ(message("/model/vocab", "text"), "the vocabulary is no object of ids by token");
+  for (const auto* pointer : {"/model", "/model/unk_token", "/model/max_input_chars_per_word", "/added_tokens"}) {
+    EXPECT_NE(message(pointer, nlohmann::json::array({1})).find("is no tokenizer.json"), std::string::npos) << pointer;
   }
   const auto vocab_message = [&](const std::string& text) {
     const std::string path = folder.write("vocab.txt", text);
@@ -287,12 +236,15 @@ TEST(Tokenizer, StoredFormOfAnotherKindIsNamed) {
     return error_message<io::Error>([&] { Tokenizer::from_json(nlohmann::json::parse(json), "schema.json"); });
   };
   EXPECT_EQ(message(R"({"type": "letters"})"),
-            "schema.json: a tokenizer of type \"letters\"; expected word, wordpiece or sentencepiece");
+            "schema.json: a tokenizer of type \"letters\"; expected word, wordpiece, byte_level_bpe or "
+            "sentencepiece");
   EXPECT_EQ(message(R"({"type": "sentencepiece", "model": "!"})"),
             "schema.json: the SentencePiece model is not base64");
   EXPECT_NE(message(R"({"type": "word", "tokens": ["a", "a"]})").find("comes twice"), std::string::npos);
-  for (const auto* json : {"[]", "{}", R"({"type": 1})", R"({"type": "word"})", R"({"type": "word", "tokens": [1]})",
-                           R"({"type": "wordpiece", "tokens": []})", R"({"type": "sentencepiece"})"}) {
+  for (const auto* json :
+       {"[]", "{}", R"({"type": 1})", R"({"type": "word"})", R"({"type": "word", "tokens": [1]})",
+        R"({"type": "wordpiece", "tokens": []})", R"({"type": "byte_level_bpe", "tokens": ["a"]})",
+        R"({"type": "sentencepiece"})", R"({"type": "word", "tokens": ["a"], "added_tokens": [{"content": 1}]})"}) {
     EXPECT_TRUE(message(json).starts_with("schema.json: is no tokenizer: ")) << json;
   }
 }

@@ -1,0 +1,218 @@
+"""Tokenizers of the `tokenizers` package beside the files from which ours are read: of published folders, or trained here."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import struct
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True, normalized=False, special=True)]
+BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@dataclasses.dataclass
+class Reference:
+    name: str
+    path: pathlib.Path  # of what our side loads
+    tokenizer: Tokenizer
+    rule: str  # of unicode_classes.py: which code points may differ
+    wraps: bool = False  # the folder says which special tokens a model wants, and `tokenizer` has them
+
+
+def byte_level(vocabulary, merges):
+    tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    known = tokenizer.get_vocab()
+    tokenizer.add_special_tokens([each for each in ROBERTA + ["<|endoftext|>"] if getattr(each, "content", each) in known])
+    if "<s>" in known and "</s>" in known:
+        tokenizer.post_processor = processors.RobertaProcessing(("</s>", known["</s>"]), ("<s>", known["<s>"]))
+    return tokenizer
+
+
+def word_piece(vocabulary, lowercase=True):
+    tokenizer = Tokenizer(models.WordPiece.from_file(str(vocabulary), unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    known = tokenizer.get_vocab()
+    tokenizer.add_special_tokens([each for each in BERT if each in known])
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", known["[SEP]"]), ("[CLS]", known["[CLS]"]))
+    return tokenizer
+
+
+def fields(message):
+    """The (number, value) pairs of a protocol buffer message."""
+    at = 0
+
+    def number():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = number()
+        kind = key & 7
+        if kind == 0:
+            value = number()
+        else:
+            size = {1: 8, 5: 4}.get(kind) or number()
+            value = message[at:at + size]
+            at += size
+        yield key >> 3, value
+
+
+def merges_of_pieces(scores):
+    """For each piece the ways to make it of two others, the best score first."""
+    ids = {piece: id for id, piece in enumerate(scores)}
+    merges = []
+    for piece, score in scores.items():
+        ways = [(piece[:i], piece[i:]) for i in range(1, len(piece)) if piece[:i] in ids and piece[i:] in ids]
+        merges += [(score, way) for way in sorted(ways, key=lambda way: (ids[way[0]], ids[way[1]]))]
+    return [way for score, way in sorted(merges, key=lambda each: (-each[0], -len(each[1][0]), -len(each[1][1])))]
+
+
+def sentence_piece(path):
+    """A SentencePiece model of the BPE kind that changes no letters, as `transformers` rebuilds it."""
+    scores = {}
+    for number, piece in fields(path.read_bytes()):
+        if number == 1:
+            parts = dict(fields(piece))
+            scores[parts[1].decode()] = struct.unpack("<f", parts[2])[0]
+    tokenizer = Tokenizer(models.BPE({piece: id for id, piece in enumerate(scores)}, merges_of_pieces(scores),
+                                     unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Replace("▁", " ")
+    return tokenizer
+
+
+def with_config(folder, files, model_type, into):
+    """A copy of some files of a folder, with the config.json that a model's folder would have."""
+    copy = into / f"{folder.name}_{model_type}"
+    copy.mkdir(parents=True)
+    for file in files:
+        shutil.copy(folder / file, copy)
+    (copy / "config.json").write_text(json.dumps({"model_type": model_type}))
+    return copy
+
+
+def of_folder(folder, into):
+    """Every tokenizer in the folder; `into` is for files that are made on the way."""
+    if (folder / "tokenizer.json").exists():
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        rule = "bert" if isinstance(tokenizer.model, models.WordPiece) else "gpt2"
+        yield Reference(f"{folder.name}/tokenizer.json", folder, tokenizer, rule, tokenizer.post_processor is not None)
+    if (folder / "vocab.txt").exists():
+        copy = with_config(folder, ["vocab.txt"], "bert", into)
+        yield Reference(f"{folder.name}/vocab.txt", copy, word_piece(folder / "vocab.txt"), "bert", True)
+    if (folder / "merges.txt").exists():
+        tokenizer = byte_level(folder / "vocab.json", folder / "merges.txt")
+        model_type = "roberta" if tokenizer.post_processor else "gpt2"
+        copy = with_config(folder, ["vocab.json", "merges.txt"], model_type, into)
+        yield Reference(f"{folder.name}/vocab.json", copy, tokenizer, "gpt2", True)
+    if (folder / "tokenizer.model").exists():
+        yield Reference(f"{folder.name}/tokenizer.model", folder / "tokenizer.model",
+                        sentence_piece(folder / "tokenizer.model"), "none")
+
+
+def of_folders(folder, into):
+    """Those of a folder, or of the folders in it."""
+    found = [each for inner in (folder, *sorted(folder.iterdir())) if inner.is_dir() for each in of_folder(inner, into)]
+    if not found:
+        raise FileNotFoundError(f"{folder}: has no tokenizers; expected tokenizer.json, vocab.txt, vocab.json with "
+                                "merges.txt or tokenizer.model in it or in a folder of it")
+    return found
+
+
+def corpus(strings):
+    """What is trained on: the documents of this repository, and some of the strings that are compared."""
+    documents = [path.read_text() for path in sorted(ROOT.glob("docs/*.md")) + sorted(ROOT.glob("*.md"))]
+    return documents + strings
+
+
+def train_word_piece(folder, texts, lowercase):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=3000, special_tokens=BERT,
+                                                                   show_progress=False))
+    cls, sep = (tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", cls), ("[SEP]", sep)])
+    return save(tokenizer, folder)
+
+
+def train_byte_level(folder, texts, prefix_space):
+    """Like RoBERTa's; with a prefix space it knows only the bytes of its texts, and an unknown token."""
+    unknown = {"unk_token": "<unk>", "fuse_unk": True} if prefix_space else {}
+    tokenizer = Tokenizer(models.BPE(**unknown))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    alphabet = [] if prefix_space else pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=3000, special_tokens=ROBERTA,
+                                                             initial_alphabet=alphabet, show_progress=False))
+    cls, sep = (tokenizer.token_to_id(name) for name in ("<s>", "</s>"))
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", sep), ("<s>", cls))
+    return save(tokenizer, folder)
+
+
+def save(tokenizer, folder):
+    folder.mkdir(parents=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.model.save(str(folder))
+    return tokenizer
+
+
+def message(*parts):
+    """A protocol buffer message of (number, value) pairs: whole numbers, floats, bytes."""
+    def varint(value):
+        return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + varint(value >> 7)
+
+    def encode(number, value):
+        if isinstance(value, float):
+            return varint(number << 3 | 5) + struct.pack("<f", value)
+        if isinstance(value, int):
+            return varint(number << 3) + varint(value)
+        return varint(number << 3 | 2) + varint(len(value)) + value
+
+    return b"".join(encode(number, value) for number, value in parts)
+
+
+def train_sentence_piece(folder, texts):
+    """The file of a SentencePiece model whose merges were learned by the package."""
+    trained = Tokenizer(models.BPE())
+    trained.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    trained.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    trained.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=2000, limit_alphabet=200, show_progress=False))
+    learned = sorted(trained.get_vocab(), key=trained.get_vocab().get)
+    kinds = [("<unk>", 2), ("<s>", 3), ("</s>", 3), *((f"<0x{byte:02X}>", 6) for byte in range(256)),
+             *((piece, 1) for piece in learned)]
+    pieces = [(1, message((1, piece.encode()), (2, -float(i) if kind == 1 else 0.0), (3, kind)))
+              for i, (piece, kind) in enumerate(kinds)]
+    trainer = message((3, 2), (35, 1))  # BPE, with bytes to fall back to
+    normalizer = message((1, b"identity"), (3, 1), (4, 0), (5, 1))  # a space before the text, and no space taken away
+    folder.mkdir(parents=True)
+    (folder / "tokenizer.model").write_bytes(message(*pieces, (2, trainer), (3, normalizer)))
+
+
+def trained(into, strings):
+    """Small tokenizers of every kind, trained into a folder."""
+    texts = corpus(strings)
+    train_word_piece(into / "wordpiece", texts, lowercase=True)
+    train_word_piece(into / "cased", texts, lowercase=False)
+    train_byte_level(into / "bpe", texts, prefix_space=False)
+    train_byte_level(into / "prefix", texts, prefix_space=True)
+    train_sentence_piece(into / "sentencepiece", texts)
+    found = [each for name in ("wordpiece", "cased", "bpe", "prefix", "sentencepiece")
+             for each in of_folder(into / name, into / "copies")]
+    # vocab.txt alone tells the case by its letters; merges without an alphabet leave bytes out
+    for reference in found:
+        if reference.name == "cased/vocab.txt":
+            reference.tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    return found
