@@ -12,6 +12,8 @@ unset PYTHONHOME PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 # One locale for all: where none is set Python gives its children another, and ccache then finds nothing.
 export LC_ALL=C.UTF-8
+# Paths below this folder count as relative, so that one build finds what another has compiled.
+export CCACHE_BASEDIR=$ROOT
 
 trap 'printf "\ninterrupted\n" >&2; exit 130' INT
 

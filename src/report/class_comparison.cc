@@ -97,6 +97,7 @@ std::vector<Cell> class_row(const std::string& name, const std::vector<double>& 
 }  // namespace
 
 std::string class_comparison_html(ShownRuns runs) {
+  if (runs.size() < 2) return "";
   const ScoresOfClass scores = scores_of_classes(runs);
   if (scores.empty()) return "";
   double low = 0.9;

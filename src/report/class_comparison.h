@@ -7,7 +7,8 @@
 
 namespace ramify::report {
 
-// F1 of every class under every run, as numbers and as dots on a line. Empty where there are no classes.
+// F1 of every class under every run, as numbers and as dots on a line. Empty where there are no classes, and of
+// one run.
 std::string class_comparison_html(ShownRuns runs);
 
 }  // namespace ramify::report

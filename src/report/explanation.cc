@@ -36,10 +36,10 @@ std::string answer_html(const std::vector<std::string>& answers) {
   if (answers.empty()) return "<em>no label</em>";
   std::string list;
   for (const std::string& answer : answers) {
-    if (list.size() > kMaxAnswerBytes) break;  // isolated ends it in an ellipsis
+    if (list.size() > kMaxAnswerBytes) return isolated(list + ", \xE2\x80\xA6");
     list += (list.empty() ? "" : ", ") + answer;
   }
-  return isolated(list, kMaxAnswerBytes);
+  return isolated(list, 2 * kMaxAnswerBytes);
 }
 
 bool is_right(const Explanation& record) {

@@ -113,7 +113,8 @@ std::string tiles_html(const Run& run) {
   if (std::isfinite(seconds)) {
     const MetricLine& last = run.metrics.back();
     html += tile("Training time", duration(seconds),
-                 std::isfinite(last.epoch) ? fmt::format("{:.4g} epochs, {:.0f} steps", last.epoch, last.step)
+                 std::isfinite(last.epoch) ? fmt::format("{:.4g} {}, {:.0f} steps", last.epoch,
+                                                         last.epoch == 1 ? "epoch" : "epochs", last.step)
                                            : fmt::format("{:.0f} steps", last.step));
   }
   const double speed = leaves_per_second(run);
@@ -230,7 +231,7 @@ std::string one_problem_html(ShownRuns runs) {
     return content.empty() ? "" : fmt::format("<h3>{}</h3>\n{}", title, content);
   };
   return fmt::format("<section class=\"problem\">\n<h2>{}</h2>\n", task_html(runs[0].run->config)) +
-         differences_note(runs) + part("Comparison", comparison_html(runs)) +
+         differences_note(runs) + part(runs.size() > 1 ? "Comparison" : "Scores", comparison_html(runs)) +
          part("Learning curves", curves_html(runs)) + part("Classes", class_comparison_html(runs)) + "</section>\n";
 }
 

@@ -123,7 +123,8 @@ void FieldStatistics::add_value(std::string_view written, bool is_text, const Co
 }
 
 Kind FieldStatistics::scalar_kind() const {
-  if (declared_ && slot_of(declared_->kind) == kScalarSlot) return declared_->kind;
+  const bool is_declared_scalar = declared_ && !is_declared(Kind::null) && slot_of(declared_->kind) == kScalarSlot;
+  if (is_declared_scalar) return declared_->kind;
   const int64_t numbers = numbers_.count;
   if (strings_ == 0 && booleans_ == 0) return Kind::number;
   if (strings_ == 0 && numbers == 0) return Kind::boolean;

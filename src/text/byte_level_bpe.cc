@@ -145,11 +145,11 @@ std::shared_ptr<const Tokenizer> make_byte_level_bpe(ByteLevelBpe settings, cons
   return std::make_shared<ByteLevelBpeTokenizer>(std::move(settings), std::move(vocabulary));
 }
 
-std::shared_ptr<const Tokenizer> byte_level_bpe_from_json(const nlohmann::json& json, const std::string& name) {
+std::shared_ptr<const Tokenizer> byte_level_bpe_from_json(const nlohmann::json& stored, const std::string& name) {
   ByteLevelBpe settings;
-  settings.tokens = json.at("tokens").get<std::vector<std::string>>();
+  settings.tokens = stored.at("tokens").get<std::vector<std::string>>();
   const auto size = static_cast<int32_t>(settings.tokens.size());
-  for (const auto& merge : json.at("merges")) {
+  for (const auto& merge : stored.at("merges")) {
     const auto ids = merge.get<std::array<int32_t, 3>>();
     for (const int32_t id : ids) {
       if (id < 0 || id >= size) {
@@ -158,11 +158,11 @@ std::shared_ptr<const Tokenizer> byte_level_bpe_from_json(const nlohmann::json& 
     }
     settings.merges.push_back({ids[0], ids[1], ids[2]});
   }
-  if (!json.at("unknown").is_null()) settings.unknown = json.at("unknown").get<std::string>();
-  settings.fuse_unknown = json.at("fuse_unknown").get<bool>();
-  settings.prefix_space = json.at("prefix_space").get<bool>();
-  settings.split_words = json.at("split_words").get<bool>();
-  settings.whole_words = json.at("whole_words").get<bool>();
+  if (!stored.at("unknown").is_null()) settings.unknown = stored.at("unknown").get<std::string>();
+  settings.fuse_unknown = stored.at("fuse_unknown").get<bool>();
+  settings.prefix_space = stored.at("prefix_space").get<bool>();
+  settings.split_words = stored.at("split_words").get<bool>();
+  settings.whole_words = stored.at("whole_words").get<bool>();
   return make_byte_level_bpe(std::move(settings), name);
 }
 

@@ -63,8 +63,8 @@ std::shared_ptr<const Tokenizer> make_sentencepiece(std::string model, const std
   return std::make_shared<SentencePieceTokenizer>(std::move(model), name);
 }
 
-std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& json, const std::string& name) {
-  auto model = from_base64(json.at("model").get<std::string>());
+std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& stored, const std::string& name) {
+  auto model = from_base64(stored.at("model").get<std::string>());
   if (!model) throw io::Error(name + ": the SentencePiece model is not base64");
   return make_sentencepiece(std::move(*model), name);
 }

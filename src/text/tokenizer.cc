@@ -38,14 +38,14 @@ class WordTokenizer : public Tokenizer {
   Vocabulary vocabulary_;
 };
 
-std::shared_ptr<const Tokenizer> base_from_json(const nlohmann::json& json, const std::string& name) {
-  const auto type = json.at("type").get<std::string>();
+std::shared_ptr<const Tokenizer> base_from_json(const nlohmann::json& stored, const std::string& name) {
+  const auto type = stored.at("type").get<std::string>();
   if (type == "word") {
-    return Tokenizer::word(make_vocabulary(json.at("tokens").get<std::vector<std::string>>(), 0, name));
+    return Tokenizer::word(make_vocabulary(stored.at("tokens").get<std::vector<std::string>>(), 0, name));
   }
-  if (type == "wordpiece") return wordpiece_from_json(json, name);
-  if (type == "byte_level_bpe") return byte_level_bpe_from_json(json, name);
-  if (type == "sentencepiece") return sentencepiece_from_json(json, name);
+  if (type == "wordpiece") return wordpiece_from_json(stored, name);
+  if (type == "byte_level_bpe") return byte_level_bpe_from_json(stored, name);
+  if (type == "sentencepiece") return sentencepiece_from_json(stored, name);
   throw io::Error(name + ": a tokenizer of type " + io::printable(type) +
                   "; expected word, wordpiece, byte_level_bpe or sentencepiece");
 }
@@ -74,11 +74,11 @@ std::shared_ptr<const Tokenizer> Tokenizer::load(const std::string& path) {
   return load_vocab_txt(path);
 }
 
-std::shared_ptr<const Tokenizer> Tokenizer::from_json(const nlohmann::json& json, const std::string& name) {
+std::shared_ptr<const Tokenizer> Tokenizer::from_json(const nlohmann::json& stored, const std::string& name) {
   try {
-    auto tokenizer = base_from_json(json, name);
-    if (!json.contains("added_tokens")) return tokenizer;
-    return with_added_tokens(std::move(tokenizer), added_tokens_from_json(json["added_tokens"]), name);
+    auto tokenizer = base_from_json(stored, name);
+    if (!stored.contains("added_tokens")) return tokenizer;
+    return with_added_tokens(std::move(tokenizer), added_tokens_from_json(stored["added_tokens"]), name);
   } catch (const nlohmann::json::exception& error) {
     throw io::Error(name + ": is no tokenizer: " + error.what());
   }

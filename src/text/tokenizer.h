@@ -33,7 +33,7 @@ class Tokenizer {
   static std::shared_ptr<const Tokenizer> load(const std::string& path);
 
   // What to_json() gave; io::Error("NAME: ...") otherwise.
-  static std::shared_ptr<const Tokenizer> from_json(const nlohmann::json& json, const std::string& name);
+  static std::shared_ptr<const Tokenizer> from_json(const nlohmann::json& stored, const std::string& name);
   virtual nlohmann::json to_json() const = 0;
 
   // Appends the ids of `text` (broken UTF-8 counts as U+FFFD), and, where asked, the bytes of `text` of each.

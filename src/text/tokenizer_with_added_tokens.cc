@@ -29,9 +29,9 @@ class TokenizerWithAddedTokens : public Tokenizer {
     return found == tokens_.end() ? base_->find(token) : found->id;
   }
   nlohmann::json to_json() const override {
-    auto json = base_->to_json();
-    json["added_tokens"] = added_tokens_to_json(tokens_);
-    return json;
+    auto stored = base_->to_json();
+    stored["added_tokens"] = added_tokens_to_json(tokens_);
+    return stored;
   }
 
  private:

@@ -27,7 +27,7 @@ struct WordPiece {
   BertRules rules;
 };
 std::shared_ptr<const Tokenizer> make_wordpiece(WordPiece settings, const std::string& name);
-std::shared_ptr<const Tokenizer> wordpiece_from_json(const nlohmann::json& json, const std::string& name);
+std::shared_ptr<const Tokenizer> wordpiece_from_json(const nlohmann::json& stored, const std::string& name);
 std::shared_ptr<const Tokenizer> load_vocab_txt(const std::string& path);
 std::shared_ptr<const Tokenizer> wordpiece_from_tokenizer_json(const nlohmann::json& file, const std::string& path);
 
@@ -41,13 +41,13 @@ struct ByteLevelBpe {
   bool whole_words = false;            // a word that is a token is that token, whatever the merges make of it
 };
 std::shared_ptr<const Tokenizer> make_byte_level_bpe(ByteLevelBpe settings, const std::string& name);
-std::shared_ptr<const Tokenizer> byte_level_bpe_from_json(const nlohmann::json& json, const std::string& name);
+std::shared_ptr<const Tokenizer> byte_level_bpe_from_json(const nlohmann::json& stored, const std::string& name);
 std::shared_ptr<const Tokenizer> load_vocab_json(const std::string& path);  // with the merges.txt beside it
 std::shared_ptr<const Tokenizer> byte_level_bpe_from_tokenizer_json(const nlohmann::json& file,
                                                                     const std::string& path);
 
 std::shared_ptr<const Tokenizer> make_sentencepiece(std::string model, const std::string& name);
-std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& json, const std::string& name);
+std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& stored, const std::string& name);
 
 // `base`, with `tokens` looked for first; `base` itself if there are none. Ids that `base` has must be those of the
 // same tokens, others must follow its own: io::Error("NAME: ...").

@@ -110,14 +110,14 @@ std::shared_ptr<const Tokenizer> make_wordpiece(WordPiece settings, const std::s
   return std::make_shared<WordPieceTokenizer>(std::move(settings), std::move(vocabulary));
 }
 
-std::shared_ptr<const Tokenizer> wordpiece_from_json(const nlohmann::json& json, const std::string& name) {
+std::shared_ptr<const Tokenizer> wordpiece_from_json(const nlohmann::json& stored, const std::string& name) {
   WordPiece settings;
-  settings.tokens = json.at("tokens").get<std::vector<std::string>>();
-  settings.unknown = json.at("unknown").get<std::string>();
-  settings.prefix = json.at("prefix").get<std::string>();
-  settings.max_letters = json.at("max_letters").get<size_t>();
-  settings.rules = {json.at("lowercase").get<bool>(), json.at("strip_accents").get<bool>(),
-                    json.at("clean_text").get<bool>(), json.at("split_chinese").get<bool>()};
+  settings.tokens = stored.at("tokens").get<std::vector<std::string>>();
+  settings.unknown = stored.at("unknown").get<std::string>();
+  settings.prefix = stored.at("prefix").get<std::string>();
+  settings.max_letters = stored.at("max_letters").get<size_t>();
+  settings.rules = {stored.at("lowercase").get<bool>(), stored.at("strip_accents").get<bool>(),
+                    stored.at("clean_text").get<bool>(), stored.at("split_chinese").get<bool>()};
   return make_wordpiece(std::move(settings), name);
 }
 

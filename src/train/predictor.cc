@@ -40,7 +40,23 @@ std::vector<nlohmann::json> Predictor::predict(std::span<const std::string> reco
 }
 
 std::vector<nlohmann::json> Predictor::predict(std::span<const signal::Signal* const> signals) {
-  if (signals.empty()) return {};
+  std::vector<nlohmann::json> results;
+  while (!signals.empty()) {
+    // as large as the batches of training: more may not fit into memory
+    size_t count = 1;
+    int64_t leaves = signals[0]->num_leaves();
+    while (count < signals.size()) {
+      leaves += signals[count]->num_leaves();
+      if (leaves > trained_.run.settings.training.batch_leaves) break;
+      ++count;
+    }
+    predict_batch(signals.first(count), results);
+    signals = signals.subspan(count);
+  }
+  return results;
+}
+
+void Predictor::predict_batch(std::span<const signal::Signal* const> signals, std::vector<nlohmann::json>& results) {
   const at::NoGradGuard no_grad;
   const signal::Target& target = trained_.run.schema->target;
   const BatchTensors batch =
@@ -48,7 +64,6 @@ std::vector<nlohmann::json> Predictor::predict(std::span<const signal::Signal* c
                  trained_.model->encoder().inputs(), device_);
   const at::Tensor outputs =
       trained_.model->forward(batch.input, batch.targets.leaf_begin, batch.targets.leaf_end).to(at::kCPU);
-  std::vector<nlohmann::json> results;
   int64_t row = 0;
   for (const signal::Signal* signal : signals) {
     const bool has_items = target.task == signal::Task::nodes;
@@ -66,7 +81,6 @@ std::vector<nlohmann::json> Predictor::predict(std::span<const signal::Signal* c
     }
     if (signal->truncated) result["truncated"] = true;
   }
-  return results;
 }
 
 nlohmann::json Predictor::explain(const std::string& record) {

@@ -31,6 +31,8 @@ class Predictor {
   const std::shared_ptr<const signal::Compiler>& compiler() const { return compiler_; }
 
  private:
+  void predict_batch(std::span<const signal::Signal* const> signals, std::vector<nlohmann::json>& results);
+
   at::Device device_;
   TrainedModel trained_;
   std::shared_ptr<const signal::Compiler> compiler_, labelled_;

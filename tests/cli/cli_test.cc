@@ -33,6 +33,31 @@ TEST(CommandLine, BadUsageExitsWithTwo) {
   }
 }
 
+TEST(CommandLine, NamesThatAreMisspeltAreRecognised) {
+  const auto output = [](const std::string& arguments) {
+    const ProgramRun result = run(arguments + " 2>&1");
+    EXPECT_EQ(result.exit_code, 2) << arguments;
+    return result.output;
+  };
+  EXPECT_EQ(output("trian a.jsonl"), "ramify: there is no command trian; did you mean train?\n");
+  EXPECT_EQ(output("bench atention"), "ramify: there is no command atention; did you mean attention?\n");
+  EXPECT_EQ(output("nonsense"),
+            "ramify: there is no command nonsense; expected train, eval, predict, bench, flops, inspect, report\n");
+  EXPECT_EQ(output("flops --tokens 12 --hieararchy=2"),
+            "ramify: there is no option --hieararchy; did you mean --hierarchy?\n");
+  EXPECT_EQ(output("flops --tokens 12 --colour"), "ramify: there is no option --colour\n");
+  EXPECT_EQ(output("inspect a.jsonl --tragte label"), "ramify: there is no option --tragte; did you mean --target?\n");
+}
+
+TEST(CommandLine, OutputThatCannotBeWrittenIsAnError) {
+  if (run_shell("test -c /dev/full").exit_code != 0) GTEST_SKIP() << "there is no /dev/full";
+  for (const std::string arguments : {"flops --tokens 12", "--version", "flops --help"}) {
+    const ProgramRun result = run(arguments + " 2>&1 > /dev/full");
+    EXPECT_EQ(result.exit_code, 1) << arguments;
+    EXPECT_EQ(result.output, "ramify: standard output: cannot write: No space left on device\n") << arguments;
+  }
+}
+
 TEST(CommandLine, BadValuesExitWithTwoAndSayWhatWasExpected) {
   const ProgramRun tokens = run("flops --tokens 0 2>&1");
   EXPECT_EQ(tokens.exit_code, 2);

@@ -31,7 +31,7 @@ TEST(Inspect, PrintsSchemaAndStatistics) {
   for (const std::string part :
        {"4 records", "title     text", "price     number             3  1 to 5; 1 null",
         "kind      category           4  new, old", "tags      array              4  1 empty",
-        "target: label (classification, 2 classes: a, b)",
+        "target: label (classification, 2 classes: a, b)", "category (table of ", "number (1 field)",
         "leaves of a record                 4         6        12        12", "children in objects"}) {
     EXPECT_TRUE(has(result, part)) << part << " in\n" << result.output;
   }
@@ -53,6 +53,32 @@ object  [12]
    ├─ 0 · category: x
    └─ 1 · category: y
 )")) << result.output;
+}
+
+TEST(Inspect, DrawsChainsOfOnlyChildrenAsOneLine) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("a.jsonl", R"({"t": "one two. ", "l": [["x"]], "o": {"p": {"q": [1, 2]}}})");
+  EXPECT_TRUE(has(run("inspect " + file + " --record 1"), R"(
+├─ t · text > paragraph > sentence: one | two | .  [3]
+├─ l · array > array > text > paragraph > sentence: x  [1]
+└─ o · object > p · object > q · array  [2]
+   ├─ 0 · number: 1
+   └─ 1 · number: 2
+)")) << run("inspect " + file + " --record 1").output;
+}
+
+TEST(Inspect, PrintsNotes) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("a.jsonl", R"({"x": 1.5, "p": "a.png", "y": "a"}
+{"x": "N/A", "p": "b.png", "y": "a"}
+{"x": 2.5, "p": "c.png", "y": "a"})");
+  const std::string note = "x: 2 numbers, 1 string (" + file + ":2): read as text; --schema can say number";
+  const ProgramRun result = run("inspect " + file + " --target y --html " + folder / "page.html");
+  EXPECT_TRUE(has(result, "note: " + note)) << result.output;
+  EXPECT_TRUE(has(result, "note: p: these look like image files; --schema can say image")) << result.output;
+  EXPECT_TRUE(has(result, "1 class: a")) << result.output;
+  EXPECT_NE(folder.read("page.html").find("read as text"), std::string::npos);
+  EXPECT_EQ(json::parse(run("inspect " + file + " --json").output)["notes"][0], note);
 }
 
 TEST(Inspect, CutsWhatIsLong) {
@@ -90,8 +116,29 @@ TEST(Inspect, WritesAPage) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_TRUE(has(result, folder / "page.html"));
   const std::string page = folder.read("page.html");
-  for (const std::string part : {"<html", "Schema", "category", "away"}) {
+  for (const std::string part : {"<html", "Schema", "category", "away", "Target", "classification", "a, b"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+}
+
+TEST(Inspect, PagesGoIntoPipes) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("a.jsonl", kRecords), pipe = folder / "pipe";
+  const ProgramRun result = run_shell("mkfifo " + pipe + "; cat " + pipe + " & " RAMIFY_PROGRAM " inspect " + file +
+                                      " --html " + pipe + " > /dev/null; wait; test -p " + pipe);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_TRUE(has(result, "<html")) << result.output;
+}
+
+TEST(Inspect, OptionsOfSeveralFieldsLeaveTheDataAlone) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("a.jsonl", kRecords);
+  for (const std::string fields :
+       {"--fields title,price ", "--fields title --fields price ", "--ignore kind,tags,label "}) {
+    const ProgramRun result = run("inspect " + fields + file + " 2>&1");
+    EXPECT_EQ(result.exit_code, 0) << fields << result.output;
+    EXPECT_TRUE(has(result, "title     text") && has(result, "price     number")) << fields << result.output;
+    EXPECT_FALSE(has(result, "category  ")) << fields << result.output;
   }
 }
 
@@ -155,7 +202,7 @@ TEST(Inspect, HugeLinesAreMessages) {
       run("--version > /dev/null; (head -c 300000000 /dev/zero | tr '\\0' x; echo; echo '{\"a\": 1}') | " RAMIFY_PROGRAM
           " inspect - --on-bad skip 2>&1");
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_TRUE(has(result, "1 records, 1 bad ones left out")) << result.output;
+  EXPECT_TRUE(has(result, "1 record, 1 bad one left out")) << result.output;
   EXPECT_TRUE(has(result, "standard input:1: ")) << result.output;
 }
 
@@ -176,13 +223,18 @@ TEST(Inspect, SaysWhatIsWrong) {
   fails(file + " --schema " + empty, 1, empty);
   fails(file + " --images " + folder / "no.tar", 1, "no.tar");
   fails(file + " --record 9", 2, "inspect: record 9 is asked for, there are 4");
-  fails(file + " --record 0", 2, "--record");
+  fails(file + " --record 0", 2, "--record: 0 is given; expected a whole number from 1\n");
+  fails(folder.write("one.jsonl", "{\"a\": 1}") + " --record 2", 2, "record 2 is asked for, there is 1");
+  fails(folder.write("array.jsonl", "[\n  {\"a\": 1}\n]\n"), 1, "one record a line is expected: jq -c '.[]'");
+  fails(file + " --target lable", 1, "a.jsonl:1: the target lable is missing; did you mean label?");
+  fails(file + " --fields title --ignore title", 2, "the field title is named by --fields and by --ignore");
+  fails(file + " --ignore title,price,kind,tags --target label", 1, "nothing is left to learn from");
   fails(file + " --text-levels word", 2, "'word' is no level of texts; expected one of paragraph, sentence, token");
   fails(file + " --on-bad maybe", 2, "--on-bad");
-  fails(file + " --task guess", 2, "'guess' is no task");
+  fails(file + " --task guess", 2, "'guess' is no task; expected one of classification, regression, multilabel, nodes");
   fails(file + " --target a..b", 2, "has an empty key");
   fails("", 2, "DATA");
-  fails(file + " --html " + folder / "no/page.html", 1, "no/page.html");
+  fails(file + " --html " + folder / "no/page.html", 1, "no/page.html: cannot create: No such file or directory\n");
 }
 
 TEST(Inspect, HelpHasExamples) {
@@ -190,6 +242,9 @@ TEST(Inspect, HelpHasExamples) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_TRUE(has(result, "ramify inspect reviews.jsonl --target label"));
   EXPECT_TRUE(has(result, R"({"fields": {"picture": "image")"));
+  EXPECT_TRUE(
+      has(result, "object, array, set, graph, text, text-leaf, category, boolean, number, image, vector, null, ignore"))
+      << result.output;
 }
 
 }  // namespace

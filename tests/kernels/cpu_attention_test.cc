@@ -8,6 +8,7 @@
 
 #include "generators/random_forest.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/flush_denormals.h"
 #include "kernels/cpu_case.h"
 
 namespace ramify {
@@ -260,6 +261,17 @@ TEST_F(CpuCases, AgreeForTheLargestDimensions) {
   expect_shape({512, 7, 1, 1, 1024}, small, modes);
   expect_shape({5, 512, 1, 1, 1}, small, modes);
   expect_shape({512, 512, 1, 1, 0}, windows(Array{66}, {}), {modes[0]});
+}
+
+TEST(FlushDenormals, TinyNumbersAreZeroWhileItLives) {
+  const volatile float tiny = 1e-39F;
+  const volatile float one = 1;
+  {
+    const cpu::FlushDenormals flush;
+    EXPECT_EQ(tiny * one, 0);
+    EXPECT_EQ(1e-30F * one * 1e-9F, 0);
+  }
+  EXPECT_GT(tiny * one, 0);
 }
 
 TEST_F(CpuAttention, GivesEnergiesWithoutValues) {

@@ -12,7 +12,8 @@ from browser import Browser, find_program
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 PAGES = {"one": ["hierarchical"], "several": ["hierarchical", "flat", "none"], "regression": ["regression"],
          "stopped": ["stopped"], "many_classes": ["many_classes"], "hostile": ["hostile"],
-         "hostile_several": ["hostile", "stopped", "none", "many_classes"]}
+         "hostile_several": ["hostile", "stopped", "none", "many_classes"], "items": ["items"], "labels": ["labels"],
+         "tasks": ["hierarchical", "items", "flat", "regression", "labels"]}
 WIDTHS = [1280, 400]
 
 
@@ -39,6 +40,7 @@ def pages(program, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     runpy.run_path(str(TESTS / "data" / "make_runs.py"))["make_all"](folder)
     for kept in (TESTS / "data" / "runs").iterdir():
+        (folder / kept.name).mkdir(exist_ok=True)
         for file in kept.iterdir():
             (folder / kept.name / file.name).write_bytes(file.read_bytes())
     for name, runs in PAGES.items():
@@ -197,6 +199,29 @@ def test_many_classes_are_condensed(opened):
     assert count(page, ".picture path") >= 2
     drawn = "Math.max(...[...document.querySelectorAll('.picture path')].map((path) => path.getBoundingClientRect().width))"
     assert page.evaluate(drawn) > 200
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_labels_of_items_stand_beside_them(opened, width):
+    page = opened("items", width=width)
+    lefts = page.evaluate("[...document.querySelectorAll('.item')].map((item) => item.getBoundingClientRect().left)")
+    assert len(lefts) == 6 and min(lefts) > 0 and max(lefts) - min(lefts) < 1
+    assert count(page, ".item .no") == 2
+
+
+def test_points_of_training_are_rings(opened):
+    page = opened("items")
+    fills = page.evaluate("""[...document.querySelectorAll('.chart circle')].map((point) =>
+      [point.classList.contains('faint'), getComputedStyle(point).fill === getComputedStyle(document.body).backgroundColor])""")
+    assert [True, True] in fills and [False, False] in fills
+    assert all(is_training == is_hollow for is_training, is_hollow in fills)
+
+
+def test_tasks_are_not_ranked_against_each_other(opened):
+    page = opened("tasks")
+    assert count(page, ".problem") == 4
+    assert page.evaluate("[...document.querySelectorAll('.problem')].map((part) => part.querySelectorAll('b bdi').length)")[1:] \
+        == [1, 1, 1]  # the name of the target; nothing is the best of one
 
 
 def test_scatter_is_drawn(opened):

@@ -67,6 +67,43 @@ TEST(LineChart, OnePointIsAMark) {
   EXPECT_EQ(count(html, "<circle"), 1U);
 }
 
+TEST(LineChart, TrainingPointsAreRingsAndLonePointsSayTheirValue) {
+  const std::string html =
+      line_chart_html({"Loss",
+                       "",
+                       "epoch",
+                       Scale::plain,
+                       {{"train", 0, Stroke::faint, {{1, 0.61}}}, {"valid", 0, Stroke::strong, {{1, 0.55}}}}});
+  EXPECT_TRUE(has(html, "<circle class=\"c0 faint\""));
+  EXPECT_TRUE(has(html, "<circle class=\"c0 strong\""));
+  EXPECT_TRUE(has(html, ">0.6100</text>") && has(html, ">0.5500</text>")) << html;
+  const std::string legend = legend_html({{"training", 0, Stroke::faint, {}}, {"validation", 0, Stroke::strong, {}}});
+  EXPECT_EQ(count(legend, "<circle class=\"c0 faint\""), 1U);
+  EXPECT_EQ(count(legend, "<circle class=\"c0 strong\""), 1U);
+}
+
+TEST(LineChart, AxesOfSharesStayWithinWhatIsPossible) {
+  const auto ticks = [](std::vector<Point> points) {
+    const std::string html =
+        line_chart_html({"Accuracy", "", "epoch", Scale::percent, {{"valid", 0, Stroke::strong, std::move(points)}}});
+    std::vector<double> values;
+    for (size_t at = html.find("%</text>"); at != std::string::npos; at = html.find("%</text>", at + 1)) {
+      values.push_back(std::stod(html.substr(html.rfind('>', at) + 1)));
+    }
+    return values;
+  };
+  for (const std::vector<Point>& points : std::vector<std::vector<Point>>{
+           {{1, 1}, {2, 1}}, {{1, 0}, {2, 0}}, {{1, 0}, {2, 1}}, {{1, 0.999}, {2, 1}}, {{1, 1}}, {{1, 0}}}) {
+    const std::vector<double> values = ticks(points);
+    EXPECT_GE(values.size(), 3U);
+    for (const double value : values) {
+      EXPECT_GE(value, 0);
+      EXPECT_LE(value, 100);
+    }
+  }
+  EXPECT_GE(ticks({{1, -3}, {2, 7}}).size(), 2U) << "no share, but drawn";
+}
+
 TEST(LineChart, LongRunsAreThinnedWithoutLosingPeaks) {
   std::vector<Point> points;
   for (int i = 0; i < 200000; ++i) points.push_back({static_cast<double>(i), i == 123456 ? 9.0 : std::sin(i) / 100});

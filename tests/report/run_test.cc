@@ -9,6 +9,7 @@
 
 #include "generators/error_message.h"
 #include "io/error.h"
+#include "report/figures.h"
 #include "report/page_text.h"
 #include "report/run_files.h"
 
@@ -41,7 +42,7 @@ TEST(Run, IsReadWhole) {
   EXPECT_EQ(run.evaluations[0].per_class.size(), 20U);
   EXPECT_GT(run.peak_memory_bytes, 1e9);
   ASSERT_EQ(run.explanations.size(), 2U);
-  EXPECT_EQ(run.explanations[1].truth, "comp.sys.mac.hardware");
+  EXPECT_EQ(run.explanations[1].truth, std::vector<std::string>{"comp.sys.mac.hardware"});
   EXPECT_EQ(run.explanations[1].probabilities[0].first, "comp.sys.ibm.pc.hardware");
   EXPECT_EQ(run.explanations[0].tree.children.size(), 8U);
   EXPECT_NEAR(run.explanations[0].tree.mass, 1, 1e-4);
@@ -141,6 +142,39 @@ TEST(RunErrors, OfMetricsNameTheLine) {
   EXPECT_TRUE(notes.empty());
   EXPECT_EQ(read_metrics(good + good + "{\"sp", "m.jsonl", notes).size(), 2U);
   EXPECT_EQ(notes.size(), 1U);
+}
+
+TEST(Run, AnswersMayBeLists) {
+  const report::Run items = read_run(kRuns + "items"), labels = read_run(kRuns + "labels");
+  EXPECT_EQ(items.config.target_of, "words");
+  EXPECT_EQ(items.evaluations[0].items, 150);
+  EXPECT_EQ(items.explanations[0].prediction.size(), 6U);
+  EXPECT_EQ(items.explanations[0].truth->back(), "") << "not known";
+  EXPECT_EQ(labels.explanations[1].truth->size(), 0U);
+  EXPECT_FALSE(labels.explanations[2].truth.has_value());
+  EXPECT_FALSE(labels.evaluations[0].items.has_value());
+}
+
+TEST(Figures, HaveOneOrderAndReadableNames) {
+  EXPECT_EQ(in_order({"loss", "mine", "macro_f1", "accuracy", "mine", "micro_f1"}),
+            (std::vector<std::string>{"micro_f1", "accuracy", "macro_f1", "loss", "mine"}));
+  EXPECT_EQ(figure_name("macro_f1"), "Macro F1");
+  EXPECT_EQ(figure_name("r2"), "R²");
+  EXPECT_EQ(figure_name("of_my_own"), "Of my own");
+  EXPECT_EQ(figure_text("micro_f1", 0.875), "87.5%");
+  EXPECT_EQ(figure_text("rmse", 0.875), "0.8750");
+  EXPECT_EQ(better_of("rmse"), Better::less);
+  EXPECT_EQ(better_of("of_my_own"), Better::neither);
+}
+
+TEST(RunErrors, OfKnownFiguresAreFound) {
+  std::vector<std::string> notes;
+  EXPECT_EQ(error_of([&] {
+              read_metrics(R"({"split": "valid", "step": 1, "micro_f1": "x"})"
+                           "\n",
+                           "m.jsonl", notes);
+            }),
+            "m.jsonl:1: micro_f1: expected a number, found string");
 }
 
 TEST(RunErrors, WhatOthersAddIsLeftAlone) {

@@ -77,6 +77,58 @@ TEST(Tree, PatchesStandWhereTheirLabelsSay) {
   EXPECT_TRUE(has(tree_html(node("photo", "image", patches, 1)), "--columns:2")) << "else a square";
 }
 
+TEST(Tree, CountsSayOfWhat) {
+  const auto sentence = [](const char* label) { return node(label, "sentence", {token("a"), token("b")}); };
+  const TreeNode paragraph = node("0", "paragraph", {sentence("0"), sentence("1"), sentence("2")});
+  const TreeNode number = {"n", "number", "1", -1, 1, {}};
+  const std::string html =
+      tree_html(node("", "object",
+                     {node("body", "text", {paragraph, paragraph}), node("list", "array", {number, number}),
+                      node("bag", "set", {number, number, number}), node("net", "graph", {number, number}),
+                      node("odd", "strange", {number, number})}));
+  for (const std::string part : {"5 fields", "2 paragraphs", "paragraph 0</bdi>", "3 sentences", ">2 items",
+                                 "set, 3 items", "graph, 2 nodes", "strange, 2 parts"}) {
+    EXPECT_TRUE(has(html, part)) << part << html;
+  }
+  EXPECT_FALSE(has(html, " of 2"));
+}
+
+TEST(Tree, ChainsOfOnlyChildrenAreOneRow) {
+  const TreeNode sentences =
+      node("0", "paragraph",
+           {node("0", "sentence", {token("a"), token("b")}), node("1", "sentence", {token("c"), token("d")})});
+  const TreeNode section = node("0", "object", {node("text", "text", {sentences})});
+  const std::string html = tree_html(node("", "object", {node("sections", "array", {section})}));
+  EXPECT_EQ(HtmlCheck(html).error(), "");
+  EXPECT_EQ(count(html, "class=\"row\""), 3U) << "one for the chain, one a sentence";
+  EXPECT_EQ(count(html, "&rsaquo;"), 3U);
+  EXPECT_TRUE(has(html, "2 sentences"));
+  EXPECT_EQ(count(html, "<details class=\"node\" open>"), 1U);
+
+  TreeNode deep = {"end", "number", "7", 1, 1, {}};
+  for (int64_t depth = 0; depth < kMaxTreeDepth; ++depth) deep = node(std::to_string(depth), "array", {deep}, 1);
+  const std::string row = tree_html(deep);
+  EXPECT_EQ(count(row, "class=\"row\""), 1U);
+  EXPECT_TRUE(has(row, "<bdi>1999</bdi>") && has(row, "\xE2\x80\xA6") && has(row, "<bdi>end</bdi>")) << row;
+}
+
+TEST(Tree, LabelsStandOnTheirItems) {
+  const TreeNode word = node("0", "text", {node("0", "sentence", {token("the", 0)}, 0)}, 0);
+  std::vector<TreeNode> words(100, word);
+  const TreeNode root = node("", "object", {{"year", "number", "1984", 1, 1, {}}, node("words", "array", words, 0)}, 1);
+  const TreeNode& array = root.children[1];
+  ItemLabels labels = {{&root, &array}, {}};
+  labels.of[&array.children[0]] = {"DET", "DET"};
+  labels.of[&array.children[1]] = {"<NOUN>", "DET"};
+  labels.of[&array.children[2]] = {"DET", ""};
+  const std::string html = tree_html(root, labels);
+  EXPECT_EQ(HtmlCheck(html).error(), "");
+  EXPECT_EQ(count(html, "<span class=\"item\">"), 3U);
+  EXPECT_EQ(count(html, "<span class=\"ok\">"), 1U);
+  EXPECT_EQ(count(html, "<span class=\"no\">"), 1U);
+  EXPECT_EQ(count(html, "<details class=\"node\" open>"), 2U) << "many items without attention are open, too";
+}
+
 TEST(Tree, WhatMattersIsOpen) {
   std::vector<TreeNode> children;
   for (int i = 0; i < 30; ++i) {

@@ -73,9 +73,11 @@ TEST(Document, RefusesWhatIsNotJson) {
 
 TEST(Document, SaysHowFilesOfOneDocumentBecomeLines) {
   for (const std::string line : {"[", " [\r", "[{\"a\": 1},"}) {
-    EXPECT_TRUE(message(line).ends_with("; one record a line is expected: jq -c '.[]' makes that of one array")) << line;
+    EXPECT_TRUE(message(line).ends_with("; one record a line is expected: jq -c '.[]' makes that of one array"))
+        << line;
   }
-  EXPECT_TRUE(message("{").ends_with("; one record a line is expected: jq -c . makes that of records over several lines"));
+  EXPECT_TRUE(
+      message("{").ends_with("; one record a line is expected: jq -c . makes that of records over several lines"));
   EXPECT_EQ(message("[1").find("jq"), std::string::npos);
 }
 

@@ -196,7 +196,7 @@ TEST(Notes, ValuesThatAreAllDifferent) {
   EXPECT_EQ(notes_of(numbered(1000, "", "")), every);
   EXPECT_EQ(notes_of(numbered(1001, "", "")), Strings{"x: the first 1000 values are all different; --ignore x?"});
   EXPECT_EQ(notes_of(numbered(99, "", "")), Strings{});
-  EXPECT_EQ(notes_of(numbered(200, "", ".5")), Strings{});            // measured, not counted
+  EXPECT_EQ(notes_of(numbered(200, "", ".5")), Strings{});               // measured, not counted
   EXPECT_EQ(notes_of(numbered(200, "\"some words ", "\"")), Strings{});  // a text
   for (const int count : {100, 500}) {
     Strings repeated = numbered(count, "", "");
@@ -224,7 +224,9 @@ TEST(Inference, SomethingMustBeLeft) {
   EXPECT_EQ(message(records, {.target = "y", .fields = {"a.b"}}), "(no error)");
   EXPECT_EQ(message({"{}"}, {}), "(no error)");
   EXPECT_EQ(message({R"({"a": null, "y": 1})"}, {.target = "y"}), "(no error)");
-  EXPECT_EQ(error_message([] { SchemaInference({.fields = {"a", "b"}, .ignore = {"b"}}); }),
+  EXPECT_EQ(error_message([] {
+              SchemaInference({.fields = {"a", "b"}, .ignore = {"b"}});
+            }),
             "the field b is named by --fields and by --ignore");
 }
 
@@ -233,7 +235,7 @@ TEST(Inference, WhatIsDeclaredMustBeThere) {
     return error_message<io::Error>([&] { schema_of({"{\"x\": " + value + "}"}, {.declared = {{"x", {kind}}}}); });
   };
   EXPECT_EQ(message("[1]", Kind::graph), "the schema file says that the field x is graph; in the records it is array");
-  EXPECT_EQ(message(R"("a")", Kind::null), "the schema file says that the field x is null; in the records it is null");
+  EXPECT_EQ(message(R"("a")", Kind::null), "the schema file says that the field x is null; in the records it is text");
   EXPECT_EQ(message("1", Kind::object), "the schema file says that the field x is object; in the records it is number");
   EXPECT_EQ(message(R"({"$graph": {"nodes": [1], "edges": []}})", Kind::graph), "(no error)");
   EXPECT_EQ(message("null", Kind::null), "(no error)");
@@ -252,8 +254,9 @@ TEST(Inference, MisspeltSpecialKeysAreBadRecords) {
     EXPECT_EQ(message("{\"x\": {\"" + key + "\": \"a\"}}"), "(no error)") << key;
   }
   const SharedSchema schema = schema_of({R"({"x": {"a": 1}})"});
-  EXPECT_NE(error_message<BadRecord>([&] { compile(schema, R"({"x": {"$vectro": [1]}})"); }).find("did you mean $vector?"),
-            std::string::npos);
+  EXPECT_NE(
+      error_message<BadRecord>([&] { compile(schema, R"({"x": {"$vectro": [1]}})"); }).find("did you mean $vector?"),
+      std::string::npos);
 }
 
 TEST(Schema, ModalitiesAreWhatTheDataHas) {

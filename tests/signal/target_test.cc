@@ -61,9 +61,13 @@ TEST(Target, TaskCanBeSaid) {
 
 // The first record, or the task, says whether it is an array.
 TEST(Target, RecordsUnlikeTheFirstAreBad) {
-  EXPECT_EQ(error_message<BadRecord>([] { target_of({R"("a")", R"(["b"])"}); }),
+  EXPECT_EQ(error_message<BadRecord>([] {
+              target_of({R"("a")", R"(["b"])"});
+            }),
             "the target y is an array, in the records before it is none");
-  EXPECT_EQ(error_message<BadRecord>([] { target_of({R"(["b"])", R"("a")"}); }),
+  EXPECT_EQ(error_message<BadRecord>([] {
+              target_of({R"(["b"])", R"("a")"});
+            }),
             "the target y is a string, in the records before it is an array");
 }
 
@@ -132,9 +136,10 @@ TEST(Target, MustBeThere) {
   EXPECT_EQ(bad(schema, R"({"x": 1, "y": "c"})"),
             "the target y is 'c', which is none of the 2 classes known from training");
   EXPECT_EQ(bad(schema, "3"), "the record is a number, so that the target y is missing; expected an object");
-  EXPECT_EQ(bad(schema, "[1]"),
-            "the record is an array, so that the target y is missing; expected an object, one a line: jq -c '.[]' makes "
-            "that of one array");
+  EXPECT_EQ(
+      bad(schema, "[1]"),
+      "the record is an array, so that the target y is missing; expected an object, one a line: jq -c '.[]' makes "
+      "that of one array");
 }
 
 TEST(Target, ThatIsMissingIsLookedFor) {

@@ -5,13 +5,12 @@
 //   tokenize_lines --wrap LENGTH FOLDER    "text" or ["a", "b"]    {"ids", "types", "padding"}: with special tokens
 //   tokenize_lines --speed TOKENIZER       "text"                  once, at the end: {"bytes", "tokens", "seconds"}
 //   tokenize_lines --properties            code point              what ICU knows of it
+#include <unicode/locid.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
-#include <unicode/uclean.h>
 #include <unicode/unistr.h>
 
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>

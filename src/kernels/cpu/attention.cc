@@ -6,6 +6,7 @@
 
 #include "hwy/cache_control.h"
 #include "kernels/cpu/block_attention.h"
+#include "kernels/cpu/flush_denormals.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/untied_attention.h"
 #include "kernels/cpu/wide_family.h"
@@ -42,6 +43,16 @@ constexpr CrownStep kDown = {crown_down, nullptr, wide_down, nullptr, nullptr};
 constexpr CrownStep kBackwardUp = {crown_backward_up, wide_backward_fold, nullptr, nullptr, nullptr};
 constexpr CrownStep kBackwardDown = {crown_backward_down, wide_backward_gates, wide_backward_queries,
                                      wide_backward_keys, nullptr};
+
+// The caller's threads, without the slow arithmetic of tiny numbers.
+Threads flushing(const Threads& threads) {
+  return {threads.count, [&threads](int64_t count, const Task& task) {
+            threads.run(count, [&task](int64_t begin, int64_t end, int64_t thread) {
+              const FlushDenormals flush;
+              task(begin, end, thread);
+            });
+          }};
+}
 
 // A thread that shares its work with no other.
 Threads alone(int64_t thread) {
@@ -325,7 +336,8 @@ int64_t backward_workspace(const AttentionParams& params, int64_t threads) {
   return carve_workspace(call, Pass::backward, nullptr, scratch);
 }
 
-void forward(const AttentionParams& params, const ForwardResult& result, float* workspace, const Threads& threads) {
+void forward(const AttentionParams& params, const ForwardResult& result, float* workspace, const Threads& given) {
+  const Threads threads = flushing(given);
   std::vector<Scratch> scratch(threads.count);
   Call call = prepare(params, Pass::forward, result.saved, workspace, scratch);
   clear_unwritten(call);
@@ -338,7 +350,8 @@ void forward(const AttentionParams& params, const ForwardResult& result, float* 
 }
 
 void backward(const AttentionParams& params, const BackwardInput& input, const BackwardResult& result, float* workspace,
-              const Threads& threads) {
+              const Threads& given) {
+  const Threads threads = flushing(given);
   std::vector<Scratch> scratch(threads.count);
   Call call = prepare(params, Pass::backward, input.saved, workspace, scratch);
   call.grad_out = input.grad_out, call.grad_root_energy = input.grad_root_energy;

@@ -1,0 +1,77 @@
+"""Our tokenizers and those of Hugging Face give the same ids: a small run of scripts/check-tokenizers."""
+
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+
+import pytest
+
+pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+
+import tokenizer_references  # noqa: E402
+import tokenizer_strings  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = pathlib.Path(os.environ.get("RAMIFY_TOKENIZE_LINES", ROOT / "build" / "release" / "tests" / "tokenize_lines"))
+NAMES = ["wordpiece", "cased", "bpe", "prefix", "sentencepiece"]
+
+
+def load_script():
+    loader = importlib.machinery.SourceFileLoader("check_tokenizers", str(ROOT / "scripts" / "check-tokenizers"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def strings():
+    return tokenizer_strings.strings(2000)
+
+
+@pytest.fixture(scope="module")
+def references(strings, tmp_path_factory):
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is not built")
+    return tokenizer_references.trained(tmp_path_factory.mktemp("tokenizers"), strings)
+
+
+@pytest.fixture(scope="module")
+def check(strings):
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is not built")
+    return load_script().Check(PROGRAM, strings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_are_the_same(check, references, name):
+    chosen = [each for each in references if each.name.startswith(name + "/")]
+    assert chosen
+    before = check.mismatches
+    for reference in chosen:
+        check.compare(reference)
+    assert check.mismatches == before, "see the standard output"
+
+
+def test_a_difference_is_found(check, references):
+    """The comparison can fail: here the other side has a rule of its own."""
+    from tokenizers import pre_tokenizers
+
+    script = load_script()
+    reference = next(each for each in references if each.name.startswith("bpe/"))
+    other = script.Check(PROGRAM, check.strings[:200], out=lambda line: None)
+    kept = reference.tokenizer.pre_tokenizer
+    reference.tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    try:
+        other.compare_ids(reference)
+    finally:
+        reference.tokenizer.pre_tokenizer = kept
+    assert other.mismatches > 50
+
+
+def test_few_code_points_are_left_out(check):
+    """The rule for other versions of Unicode must not hide what all versions agree on."""
+    for rule in ("bert", "gpt2"):
+        before, after = sum(map(len, check.strings)), sum(map(len, check.strings_for(rule)))
+        assert after > 0.8 * before
+        assert all(each in "".join(check.usable[rule]) for each in "aé漢한 ا1½😀")
