@@ -82,7 +82,7 @@ void FieldStatistics::add_family(Kind kind, bool is_empty) {
 }
 
 bool FieldStatistics::add_vector(int64_t width) {
-  if (vectors_ > 0 && width != width_) return false;
+  if (!can_add_vector(width)) return false;
   width_ = width;
   ++vectors_;
   return true;
@@ -174,7 +174,7 @@ std::vector<Field> FieldStatistics::fields(const std::string& path, const CountW
                       : arrays_ > 0          ? Kind::array
                       : graphs_ > 0          ? Kind::graph
                                              : Kind::set;
-    fields.push_back({.kind = kind, .count = lists});
+    fields.push_back({.kind = kind, .count = lists, .graphs = graphs_});
   }
   if (strings_ + booleans_ + numbers_.count > 0) fields.push_back(scalar_field(scalar_kind(), count_words));
   if (images_ > 0) fields.push_back({.kind = Kind::image, .count = images_});

@@ -69,6 +69,7 @@ class FieldStatistics {
   void add_family(Kind kind, bool is_empty);  // object, array, set, graph
   void add_image() { ++images_; }
   // False: another width than before.
+  bool can_add_vector(int64_t width) const { return vectors_ == 0 || width == width_; }
   bool add_vector(int64_t width);
   void add_number(double number, std::string_view written, const CountWords& count_words);
   void add_boolean(std::string_view written, const CountWords& count_words);

@@ -69,6 +69,7 @@ class SchemaInference::State {
   };
 
   void grow();
+  void walk();
   void count_words(std::string_view text, int64_t count);
   int32_t child(const Family& family, size_t value);
   size_t visit(size_t value, int32_t field);
@@ -91,6 +92,7 @@ class SchemaInference::State {
   int64_t records_ = 0, seen_ = 0;
   Document document_;
   std::vector<Family> families_;
+  bool counts_ = false;  // else the walk only looks whether the record is a good one
   std::string buffer_;
   text::Words words_;
   text::VocabularyBuilder vocabulary_;
@@ -118,10 +120,19 @@ void SchemaInference::State::count_words(std::string_view text, int64_t count) {
   }
 }
 
+// Twice: a record that turns out to be bad must not have been counted in part.
 void SchemaInference::State::add(std::string_view json, const RecordPlace& place) {
   document_.parse(json, {.max_depth = options_.max_depth});
   place_ = place;
+  counts_ = false;
+  walk();
   target_.add(document_, place);
+  counts_ = true;
+  walk();
+  ++records_;
+}
+
+void SchemaInference::State::walk() {
   families_.clear();
   size_t value = visit(0, 0);
   while (!families_.empty()) {
@@ -133,13 +144,12 @@ void SchemaInference::State::add(std::string_view json, const RecordPlace& place
     }
     const int32_t field = child(family, value);
     if (field == FieldTree::kNone || tree_.use(field) == FieldTree::Use::left_out) {
-      if (field != FieldTree::kNone) statistics_[static_cast<size_t>(field)].see(seen_++);
+      if (field != FieldTree::kNone && counts_) statistics_[static_cast<size_t>(field)].see(seen_++);
       value = document_[value].end;
     } else {
       value = visit(value, field);
     }
   }
-  ++records_;
 }
 
 // Its place in the tree of fields, to which it is added if there is room.
@@ -158,8 +168,10 @@ int32_t SchemaInference::State::child(const Family& family, size_t value) {
 
 size_t SchemaInference::State::visit(size_t place, int32_t field) {
   const Value& value = document_[place];
+  const bool is_list = value.type == Value::Type::array || value.type == Value::Type::object;
+  if (!counts_ && !is_list) return value.end;
   FieldStatistics& statistics = statistics_[static_cast<size_t>(field)];
-  statistics.see(seen_++);
+  if (counts_) statistics.see(seen_++);
   const bool is_scalar = value.is_number() || value.type == Value::Type::string || value.type == Value::Type::boolean;
   if (is_scalar && !declared_.contains(field)) notes_[static_cast<size_t>(field)].add(document_, value, place_);
   switch (value.type) {
@@ -199,7 +211,7 @@ size_t SchemaInference::State::visit_object(size_t place, int32_t field) {
   }
   switch (special.special) {
     case Special::image:
-      statistics.add_image();
+      if (counts_) statistics.add_image();
       return document_[place].end;
     case Special::vector:
       see_vector(special.inner, field);
@@ -211,13 +223,13 @@ size_t SchemaInference::State::visit_object(size_t place, int32_t field) {
     case Special::none:
       break;
   }
-  statistics.add_family(Kind::object, document_[place].items == 0);
+  if (counts_) statistics.add_family(Kind::object, document_[place].items == 0);
   families_.push_back({document_[place].end, document_[place].end, field, true});
   return place + 1;
 }
 
 size_t SchemaInference::State::open_list(size_t value, size_t array, int32_t field, Kind kind) {
-  statistics_[static_cast<size_t>(field)].add_family(kind, document_[array].items == 0);
+  if (counts_) statistics_[static_cast<size_t>(field)].add_family(kind, document_[array].items == 0);
   const int32_t item = tree_.add_item(field);
   grow();
   families_.push_back({document_[array].end, document_[value].end, item, false});
@@ -227,7 +239,7 @@ size_t SchemaInference::State::open_list(size_t value, size_t array, int32_t fie
 void SchemaInference::State::see_vector(size_t array, int32_t field) {
   FieldStatistics& statistics = statistics_[static_cast<size_t>(field)];
   const int64_t width = document_[array].items;
-  if (width > 0 && statistics.add_vector(width)) return;
+  if (width > 0 && (counts_ ? statistics.add_vector(width) : statistics.can_add_vector(width))) return;
   throw BadRecord(fmt::format("field {} is a vector of {}{}", tree_.path(field), counted(width, "number"),
                               width > 0 ? fmt::format(", those before had {}", statistics.vector_width()) : ""));
 }

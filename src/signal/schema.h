@@ -52,6 +52,7 @@ struct Field {
   int64_t count = 0;    // values seen, without null
   int64_t nulls = 0;    // with an id of their own if there are any
   int64_t empties = 0;  // empty arrays, objects and texts; the same
+  int64_t graphs = 0;   // of an array, a set or a graph: how many of them have edges
 
   // number: normalised as (f(x) - mean) / deviation, cut off at +-kMaxNormalised; f is the logarithm of 1 + x if
   // `logarithmic` (what is never negative and spreads over magnitudes), else x itself

@@ -43,8 +43,8 @@ SchemaIndex::SchemaIndex(std::shared_ptr<const Schema> schema)
     : schema_(std::move(schema)), tree_(schema_->only, left_out(*schema_)) {
   const std::vector<Modality> modalities = schema_->modalities();
   if (modalities.size() > std::numeric_limits<uint8_t>::max()) {
-    throw io::Error(fmt::format("the schema has {} kinds of leaves; expected at most 255 (vectors of different widths?)",
-                                modalities.size()));
+    throw io::Error(fmt::format(
+        "the schema has {} kinds of leaves; expected at most 255 (vectors of different widths?)", modalities.size()));
   }
   for (size_t m = 0; m < modalities.size(); ++m) {
     const auto modality = static_cast<uint8_t>(m);

@@ -31,6 +31,7 @@ json field_json(const Field& field) {
   json result = {{"path", field.path}, {"kind", name_of(field.kind)}, {"count", field.count}};
   if (field.nulls > 0) result["nulls"] = field.nulls;
   if (field.empties > 0) result["empties"] = field.empties;
+  if (field.graphs > 0) result["graphs"] = field.graphs;
   if (field.kind == Kind::number) {
     result["mean"] = field.mean;
     result["deviation"] = field.deviation;
@@ -56,6 +57,7 @@ Field field_of(const json& stored) {
   stored.at("count").get_to(field.count);
   field.nulls = stored.value("nulls", int64_t{0});
   field.empties = stored.value("empties", int64_t{0});
+  field.graphs = stored.value("graphs", int64_t{0});
   if (field.kind == Kind::number) {
     stored.at("mean").get_to(field.mean);
     stored.at("deviation").get_to(field.deviation);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <stdexcept>
 
 #include "io/error.h"
@@ -159,6 +160,9 @@ Target TargetInference::finish() const {
   if (target.task == Task::regression) {
     target.mean = numbers_.mean;
     target.deviation = numbers_.deviation();
+    if (!std::isfinite(target.mean) || !std::isfinite(target.deviation)) {
+      throw io::Error(fmt::format("the numbers of the target {} are too large; divide them", target.path));
+    }
     return target;
   }
   if (too_many_ > 0) {

@@ -18,8 +18,7 @@ constexpr size_t kMaxMerges = kMaxTokens;
 // Merges of tokens by name.
 class MergeCollector {
  public:
-  MergeCollector(const std::vector<std::string>& tokens, const std::string& path)
-      : vocabulary_(make_vocabulary(tokens, 0, path)) {}
+  explicit MergeCollector(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
 
   // `where` is for messages: io::Error("WHERE: ...").
   template <class Where>
@@ -38,7 +37,7 @@ class MergeCollector {
     return found;
   }
 
-  Vocabulary vocabulary_;
+  const Vocabulary& vocabulary_;
   std::vector<Merge> merges_;
 };
 
@@ -52,8 +51,8 @@ std::pair<std::string_view, std::string_view> names_of(std::string_view merge, W
   return {merge.substr(0, space), merge.substr(space + 1)};
 }
 
-std::vector<Merge> read_merges_txt(const std::string& path, const std::vector<std::string>& tokens) {
-  MergeCollector merges(tokens, path);
+std::vector<Merge> read_merges_txt(const std::string& path, const Vocabulary& vocabulary) {
+  MergeCollector merges(vocabulary);
   io::LineReader lines(path, 2 * kMaxTokenBytes);
   const auto where = [&] { return path + ":" + std::to_string(lines.number()); };
   for (std::string line; lines.next(line);) {
@@ -65,8 +64,8 @@ std::vector<Merge> read_merges_txt(const std::string& path, const std::vector<st
 }
 
 // Merges are "left right" or, in newer files, ["left", "right"].
-std::vector<Merge> merges_of(const json& list, const std::vector<std::string>& tokens, const std::string& path) {
-  MergeCollector merges(tokens, path);
+std::vector<Merge> merges_of(const json& list, const Vocabulary& vocabulary, const std::string& path) {
+  MergeCollector merges(vocabulary);
   size_t number = 0;
   const auto where = [&] { return path + ": merge " + std::to_string(number); };
   for (const json& merge : list.get_ref<const json::array_t&>()) {
@@ -87,7 +86,8 @@ std::vector<Merge> merges_of(const json& list, const std::vector<std::string>& t
 void check_model(const json& model, const std::string& path) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const json value = model.value(key, json());
-    if (!value.is_null() && value != "") throw io::Error(path + ": has a " + key + "; expected byte-level BPE");
+    if (!value.is_null() && value != "")
+      throw io::Error(path + ": has the setting " + key + "; expected byte-level BPE");
   }
   const json dropout = model.value("dropout", json());
   if (!dropout.is_null() && dropout != 0.0) throw io::Error(path + ": has dropout of merges; expected none");
@@ -104,7 +104,7 @@ std::shared_ptr<const Tokenizer> load_vocab_json(const std::string& path) {
   const FolderSettings folder = FolderSettings::beside(path);
   ByteLevelBpe settings;
   settings.tokens = tokens_by_id(read_json_file(path), path);
-  settings.merges = read_merges_txt(merges_path, settings.tokens);
+  settings.merges = read_merges_txt(merges_path, make_vocabulary(settings.tokens, 0, path));
   settings.prefix_space = folder.flag("add_prefix_space", false);
   const std::vector<std::string> conventional = {"<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"};
   auto tokenizer = make_byte_level_bpe(std::move(settings), path);
@@ -123,7 +123,7 @@ std::shared_ptr<const Tokenizer> byte_level_bpe_from_tokenizer_json(const json& 
   }
   ByteLevelBpe settings;
   settings.tokens = tokens_by_id(model.at("vocab"), path);
-  settings.merges = merges_of(model.at("merges"), settings.tokens, path);
+  settings.merges = merges_of(model.at("merges"), make_vocabulary(settings.tokens, 0, path), path);
   const json unknown = model.value("unk_token", json());
   if (!unknown.is_null() && unknown != "") settings.unknown = unknown.get<std::string>();
   settings.fuse_unknown = json_flag(model, "fuse_unk", false);

@@ -32,7 +32,7 @@ std::vector<nn::Domain> domains_of(const signal::Schema& schema, const nn::Encod
   for (const signal::Field& field : schema.fields) {
     sequence = sequence || field.kind == signal::Kind::array || field.kind == signal::Kind::text;
     grid = grid || field.kind == signal::Kind::image;
-    graph = graph || field.kind == signal::Kind::graph;
+    graph = graph || field.kind == signal::Kind::graph || field.graphs > 0;
   }
   std::vector<nn::Domain> domains;
   if (schema.keys.size() > 1) domains.push_back(nn::Domain::key);

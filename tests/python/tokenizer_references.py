@@ -69,11 +69,16 @@ def fields(message):
         yield key >> 3, value
 
 
-def merges_of_pieces(scores):
-    """For each piece the ways to make it of two others, the best score first."""
-    ids = {piece: id for id, piece in enumerate(scores)}
+NORMAL_PIECE = 1  # neither control, nor unknown, nor a byte
+
+
+def merges_of_pieces(pieces):
+    """For each piece (its score and kind by name) the ways to make it of two others, the best score first."""
+    ids = {piece: id for id, piece in enumerate(pieces)}
     merges = []
-    for piece, score in scores.items():
+    for piece, (score, kind) in pieces.items():
+        if kind != NORMAL_PIECE:
+            continue
         ways = [(piece[:i], piece[i:]) for i in range(1, len(piece)) if piece[:i] in ids and piece[i:] in ids]
         merges += [(score, way) for way in sorted(ways, key=lambda way: (ids[way[0]], ids[way[1]]))]
     return [way for score, way in sorted(merges, key=lambda each: (-each[0], -len(each[1][0]), -len(each[1][1])))]
@@ -81,12 +86,12 @@ def merges_of_pieces(scores):
 
 def sentence_piece(path):
     """A SentencePiece model of the BPE kind that changes no letters, as `transformers` rebuilds it."""
-    scores = {}
+    pieces = {}
     for number, piece in fields(path.read_bytes()):
         if number == 1:
-            parts = dict(fields(piece))
-            scores[parts[1].decode()] = struct.unpack("<f", parts[2])[0]
-    tokenizer = Tokenizer(models.BPE({piece: id for id, piece in enumerate(scores)}, merges_of_pieces(scores),
+            parts = {3: NORMAL_PIECE, **dict(fields(piece))}
+            pieces[parts[1].decode()] = struct.unpack("<f", parts[2])[0], parts[3]
+    tokenizer = Tokenizer(models.BPE({piece: id for id, piece in enumerate(pieces)}, merges_of_pieces(pieces),
                                      unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Replace("▁", " ")
@@ -193,8 +198,8 @@ def train_sentence_piece(folder, texts):
     trained.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=2000, limit_alphabet=200, show_progress=False))
     learned = sorted(trained.get_vocab(), key=trained.get_vocab().get)
     kinds = [("<unk>", 2), ("<s>", 3), ("</s>", 3), *((f"<0x{byte:02X}>", 6) for byte in range(256)),
-             *((piece, 1) for piece in learned)]
-    pieces = [(1, message((1, piece.encode()), (2, -float(i) if kind == 1 else 0.0), (3, kind)))
+             *((piece, NORMAL_PIECE) for piece in learned)]
+    pieces = [(1, message((1, piece.encode()), (2, -float(i) if kind == NORMAL_PIECE else 0.0), (3, kind)))
               for i, (piece, kind) in enumerate(kinds)]
     trainer = message((3, 2), (35, 1))  # BPE, with bytes to fall back to
     normalizer = message((1, b"identity"), (3, 1), (4, 0), (5, 1))  # a space before the text, and no space taken away

@@ -19,7 +19,7 @@ class Properties(dict):
     def add(self, characters):
         wanted = sorted(set(characters) - self.keys())
         answers = subprocess.run([self.program, "--properties"], input="".join(f"{ord(each)}\n" for each in wanted),
-                                 capture_output=True, check=True, text=True, encoding="utf-8").stdout.splitlines()
+                                 capture_output=True, check=True, text=True, encoding="utf-8").stdout.split("\n")[:-1]
         self.update(zip(wanted, map(json.loads, answers), strict=True))
 
 

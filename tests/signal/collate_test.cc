@@ -121,7 +121,7 @@ TEST(Collate, TargetsOfEveryTask) {
   EXPECT_TRUE(classes.values.empty());
 
   const Targets values = make_case({R"({"x": 1, "y": 0.5})", R"({"x": 1, "y": -2})"}, {.target = "y"}).batch().targets;
-  EXPECT_EQ(values.values, (std::vector<float>{0.5, -2}));
+  EXPECT_EQ(values.values, (std::vector<float>{1, -1}));  // in deviations from the mean
   EXPECT_TRUE(values.classes.empty());
 
   const Targets labels =

@@ -145,6 +145,25 @@ TEST(Inference, VectorsOfOneFieldHaveOneWidth) {
             "field v is a vector of 0 numbers");
 }
 
+TEST(Inference, BadRecordsAreNotCountedInPart) {
+  SchemaInference inference({.target = "label"});
+  inference.add(R"({"text": "a b", "label": "x"})");
+  inference.add(R"({"text": "a c", "label": "y"})");
+  EXPECT_THROW(inference.add(R"({"text": {"surprise": 1}, "label": "z", "last": {"$set": 3}})"), BadRecord);
+  EXPECT_THROW(inference.add(R"({"text": {"surprise": 1}, "label": null})"), BadRecord);
+  const Schema schema = inference.finish();
+  EXPECT_EQ(kinds(schema), (Strings{" object", "text text"}));
+  EXPECT_EQ(schema.target.classes, (Strings{"x", "y"}));
+}
+
+TEST(Inference, GraphsBesideArraysAreKnown) {
+  const SharedSchema schema =
+      schema_of({R"({"g": [1, 2]})", R"({"g": {"$graph": {"nodes": [1, 2], "edges": [[0, 1]]}}})"});
+  EXPECT_EQ(schema->fields[1].kind, Kind::array);
+  EXPECT_EQ(schema->fields[1].graphs, 1);
+  EXPECT_EQ(Schema::from_json(schema->to_json(), "s.json").fields[1].graphs, 1);
+}
+
 TEST(Inference, WhatIsAskedForMustBeThere) {
   const auto message = [](const SchemaOptions& options) {
     return error_message<io::Error>([&] { schema_of({R"({"a": 1})"}, options); });

@@ -22,21 +22,22 @@ using testing::TemporaryFolder;
 
 const std::string kSpace = "\xC4\xA0";  // in the byte alphabet
 
-// All bytes, then what these merges make; the last ones are two ways to the same token.
+// All bytes, then what these merges make.
 const std::vector<std::pair<std::string, std::string>> kMerges = {
     {"t", "h"},
     {kSpace, "th"},
     {"th", "e"},
     {kSpace + "th", "e"},
     {"l", "o"},
-    {"lo", "w"},
-    {"e", "r"},
     {kSpace, "lo"},
     {kSpace + "lo", "w"},
+    {"lo", "w"},
+    {"e", "r"},
     {"a", "a"},
     {"aa", "aa"},
-    {"\xC3\x83", "\xC2\xA9"},   // an e with an accent
-    {"\xC3\xB0", "\xC5\x81"}};  // two of the four bytes of an emoji
+    {"\xC3\x83", "\xC2\xA9"},  // the two bytes of an e with an accent
+    {"\xC3\xB0", "\xC5\x81"}   // two of the four bytes of an emoji
+};
 
 json vocabulary() {
   json ids = json::object();
@@ -197,18 +198,18 @@ RC_GTEST_PROP(ByteLevelBpe, IdsDecodeToTheText, ()) {
   RC_ASSERT(covered == text.size());
 }
 
-// Every word, whether it is found as a whole or merged, has the same tokens.
+// Words that are one token are found without merging; before a letter that nothing merges with they are merged.
 RC_GTEST_PROP(ByteLevelBpe, WholeWordsHaveTheTokensOfTheirMerges, ()) {
   static const Files files;
-  static const auto tokenizer = files.load_pair();
-  static const auto again = [] {
+  static const auto tokenizer = [] {
     auto file = bpe_json();
-    // without a token of their own the words below have to be merged, and then are only that token's letters
     file["pre_tokenizer"]["use_regex"] = false;
     return files.load(file);
   }();
-  const auto word = *rc::gen::container<std::string>(rc::gen::element('t', 'h', 'e', 'l', 'o', 'w', 'r', 'a'));
-  RC_ASSERT(ids(*tokenizer, word) == ids(*again, word));
+  const auto word = *rc::gen::container<std::string>(rc::gen::element('t', 'h', 'e', 'l', 'o', 'w', 'r', 'a', ' '));
+  auto expected = ids(*tokenizer, word);
+  expected.push_back(tokenizer->find("~"));
+  RC_ASSERT(ids(*tokenizer, word + "~") == expected);
 }
 
 // A word that is looked at anew after every merge would take days; so would one at every letter.
@@ -297,18 +298,18 @@ TEST(ByteLevelBpeFiles, TokenizerJsonOfAnotherKindIsNamed) {
   EXPECT_EQ(message("/pre_tokenizer/type", "Metaspace"), "has another pre_tokenizer; expected ByteLevel");
   EXPECT_EQ(message("/normalizer", {{"type", "NFC"}}), "has a normalizer before its byte-level BPE; expected none");
   EXPECT_EQ(message("/model/dropout", 0.1), "has dropout of merges; expected none");
-  EXPECT_EQ(message("/model/end_of_word_suffix", "</w>"), "has a end_of_word_suffix; expected byte-level BPE");
+  EXPECT_EQ(message("/model/end_of_word_suffix", "</w>"),
+            "has the setting end_of_word_suffix; expected byte-level BPE");
   EXPECT_EQ(message("/model/byte_fallback", true),
             "is BPE over letters with bytes to fall back to; expected byte-level BPE");
   EXPECT_EQ(message("/model/unk_token", "?!"), "the vocabulary has no \"?!\", its unknown token");
   EXPECT_EQ(message("/model/merges/1", "a"), "merge 1: has \"a\"; expected two tokens with a space between");
   EXPECT_EQ(message("/model/merges/1", {"q", "x"}), "merge 1: merges \"qx\", which the vocabulary has not");
   EXPECT_EQ(message("/model/merges/1", {"q"}), "merge 1 is neither a text nor two");
-  EXPECT_EQ(message("/model/vocab/a", 1),
-            "token \"a\" has the id 1; expected each from 0 to " + std::to_string(vocabulary().size() - 1) + " once");
-  for (const auto* pointer : {"/model", "/model/type", "/model/merges", "/model/merges/0/0", "/model/unk_token",
+  EXPECT_NE(message("/model/vocab/a", 1).find("has the id 1; expected each from 0 to"), std::string::npos);
+  for (const auto* pointer : {"/model", "/model/type", "/model/merges", "/model/unk_token", "/model/ignore_merges",
                               "/pre_tokenizer/type", "/pre_tokenizer/add_prefix_space", "/added_tokens"}) {
-    EXPECT_NE(message(pointer, pointer == std::string("/model/merges/0/0") ? json(1) : json(7)), "(no error)");
+    EXPECT_TRUE(message(pointer, 7).starts_with("is no tokenizer.json: ")) << pointer;
   }
 }
 
