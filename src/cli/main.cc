@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -58,10 +59,14 @@ int finish_output() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that must not grow is an error like a full disk, not the end
   CLI::App app("Attention over nested data.", "ramify");
   app.set_version_flag("--version", "ramify " RAMIFY_VERSION);
   app.require_subcommand(1);
-  app.footer("Example:\n  ramify flops --tokens 4096 --hierarchy '16*'");
+  app.footer(
+      "Examples:\n"
+      "  ramify train reviews.jsonl --target label --out runs/reviews\n"
+      "  ramify predict runs/reviews new.jsonl > predictions.jsonl");
   ramify::cli::add_train(app, {argv, argv + argc});
   ramify::cli::add_eval(app);
   ramify::cli::add_predict(app);

@@ -83,7 +83,7 @@ auto reading(const std::string& path, Read read) {
   try {
     return read();
   } catch (const json::exception& error) {
-    throw io::Error(path + ": is no tokenizer configuration: " + error.what());
+    throw io::Error(path + ": is no tokenizer configuration: " + io::json_reason(error.what()));
   }
 }
 

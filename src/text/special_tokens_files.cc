@@ -200,7 +200,7 @@ SpecialTokens SpecialTokens::load(const std::string& folder, const Tokenizer& to
                                               : PostProcessorReader(tokenizer, path).read(processor);
     return {std::move(templates.single), std::move(templates.pair), padding_of(settings, file, tokenizer, path)};
   } catch (const json::exception& error) {
-    throw io::Error(path + ": is no tokenizer.json: " + error.what());
+    throw io::Error(path + ": is no tokenizer.json: " + io::json_reason(error.what()));
   } catch (const std::invalid_argument& error) {
     throw io::Error(path + ": " + error.what());
   }

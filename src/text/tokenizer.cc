@@ -80,7 +80,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::from_json(const nlohmann::json& stor
     if (!stored.contains("added_tokens")) return tokenizer;
     return with_added_tokens(std::move(tokenizer), added_tokens_from_json(stored["added_tokens"]), name);
   } catch (const nlohmann::json::exception& error) {
-    throw io::Error(name + ": is no tokenizer: " + error.what());
+    throw io::Error(name + ": is no tokenizer: " + io::json_reason(error.what()));
   }
 }
 

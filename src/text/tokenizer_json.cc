@@ -10,8 +10,9 @@ namespace {
 using nlohmann::json;
 
 // Older files do not say what their model is.
-std::string model_type_of(const json& model) {
-  if (model.contains("type")) return model.at("type").get<std::string>();
+std::string model_type_of(const json& file) {
+  const json::object_t& model = file.at("model").get_ref<const json::object_t&>();
+  if (const auto type = model.find("type"); type != model.end()) return type->second.get<std::string>();
   return model.contains("merges") ? "BPE" : "WordPiece";
 }
 
@@ -33,7 +34,7 @@ bool is_sentencepiece_in_json(const json& file) {
 
 std::shared_ptr<const Tokenizer> tokenizer_from_tokenizer_json(const json& file, const std::string& path) {
   try {
-    const auto type = model_type_of(file.at("model"));
+    const auto type = model_type_of(file);
     if (type != "WordPiece" && type != "BPE") {
       throw io::Error(path + ": has a model of type " + io::printable(type) + "; expected WordPiece or BPE");
     }
@@ -41,7 +42,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_tokenizer_json(const json& file,
                                    : wordpiece_from_tokenizer_json(file, path);
     return with_added_tokens(std::move(tokenizer), added_tokens_of(file, path), path);
   } catch (const json::exception& error) {
-    throw io::Error(path + ": is no tokenizer.json: " + error.what());
+    throw io::Error(path + ": is no tokenizer.json: " + io::json_reason(error.what()));
   }
 }
 

@@ -36,7 +36,7 @@ TrainingState load_checkpoint(const std::string& folder, nn::Model& model, AdamW
   try {
     return nlohmann::json::parse(io::read_file(file, 1 << 20)).get<TrainingState>();
   } catch (const nlohmann::json::exception& error) {
-    throw io::Error(file + ": not the state of a training run: " + error.what());
+    throw io::Error(file + ": not the state of a training run: " + io::json_reason(error.what()));
   }
 }
 

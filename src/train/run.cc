@@ -49,6 +49,7 @@ RunDescription new_run(Settings settings, const RunOptions& options, RunObserver
         observer.on_reading("schema", progress);
       }));
   check_target(*run.schema);
+  for (const std::string& note : run.schema->notes) observer.on_note(note);
   run.files = data_files(run.settings.data);
   run.threads = at::get_num_threads();
   if (!run.settings.data.test.empty()) {  // what cannot be read there should be known before hours of training

@@ -115,7 +115,7 @@ RunDescription load_description(const std::string& folder) {
     }
     run.threads = config.value("threads", 0);
   } catch (const nlohmann::json::exception& error) {
-    throw io::Error(file + ": not the config of a run: " + error.what());
+    throw io::Error(file + ": not the config of a run: " + io::json_reason(error.what()));
   } catch (const std::invalid_argument& error) {
     throw io::Error(file + ": " + error.what());
   }

@@ -17,10 +17,12 @@ TEST(CommandLine, PrintsItsVersion) {
 }
 
 TEST(CommandLine, HelpHasAnExample) {
-  for (const std::string command : {"--help", "flops --help"}) {
+  const std::pair<const char*, const char*> examples[] = {{"--help", "ramify train"},
+                                                          {"flops --help", "ramify flops --tokens"}};
+  for (const auto& [command, example] : examples) {
     const ProgramRun result = run(command);
     EXPECT_EQ(result.exit_code, 0);
-    EXPECT_NE(result.output.find("ramify flops --tokens"), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find(example), std::string::npos) << result.output;
   }
 }
 
@@ -54,8 +56,10 @@ TEST(CommandLine, OutputThatCannotBeWrittenIsAnError) {
   for (const std::string arguments : {"flops --tokens 12", "--version", "flops --help"}) {
     const ProgramRun result = run(arguments + " 2>&1 > /dev/full");
     EXPECT_EQ(result.exit_code, 1) << arguments;
-    EXPECT_EQ(result.output, "ramify: standard output: cannot write: No space left on device\n") << arguments;
+    EXPECT_TRUE(result.output.starts_with("ramify: standard output: cannot write")) << arguments << result.output;
   }
+  EXPECT_EQ(run("flops --tokens 12 2>&1 > /dev/full").output,
+            "ramify: standard output: cannot write: No space left on device\n");
 }
 
 TEST(CommandLine, BadValuesExitWithTwoAndSayWhatWasExpected) {

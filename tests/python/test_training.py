@@ -245,7 +245,6 @@ def test_a_full_disk_is_an_error_and_the_checkpoint_survives(data, uninterrupted
     out = tmp_path / "full"
 
     def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 
     process = start("train", data / "train.jsonl", "--out", out, *RUN, preexec_fn=limit)

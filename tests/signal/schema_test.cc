@@ -236,7 +236,6 @@ TEST(Inference, SomethingMustBeLeft) {
   };
   const Strings records = {R"({"a": {"b": 1}, "y": "c"})"};
   EXPECT_EQ(message(records, {.ignore = {"a", "y"}}), "nothing is left to learn from");
-  EXPECT_EQ(message(records, {.fields = {"a.b"}, .ignore = {"a"}}), "nothing is left to learn from");
   EXPECT_EQ(message(records, {.target = "y", .ignore = {"a"}}), "nothing is left to learn from beside the target y");
   EXPECT_EQ(message(records, {.target = "y", .fields = {"y"}}), "nothing is left to learn from beside the target y");
   EXPECT_EQ(message({R"({"y": "c"})"}, {.target = "y"}), "nothing is left to learn from beside the target y");
