@@ -62,12 +62,12 @@ options_of() {
   local words=(--word-vectors "$data/glove/glove.100d.txt.zst" --config "$here/text.json")
   case $1 in
     imdb) echo "${words[@]}" --fields text --max-leaves 512 --epochs 4 ;;
-    20news) echo "${words[@]}" --max-leaves 512 --epochs 6 ;;
+    20news) echo "${words[@]}" --max-leaves 256 --epochs 4 ;;
     bbc) echo "${words[@]}" --max-leaves 1024 --epochs 8 ;;
-    arxiv) echo "${words[@]}" --ignore accepted --max-leaves 2048 --epochs 8 ;;
+    arxiv) echo "${words[@]}" --ignore accepted --max-leaves 512 --epochs 3 ;;
     fashion-type)
       echo --config "$here/pictures.json" --images "$data/fashion/images.tar" --schema "$here/fashion.json" \
-        --fields image,gender,colour,season,usage --patch 8 --epochs 12 --on-bad skip # a class is in test only
+        --fields image,gender,colour,season,usage --patch 8 --epochs 12
       ;;
     fashion-usage)
       echo --config "$here/pictures.json" --images "$data/fashion/images.tar" --schema "$here/fashion.json" \

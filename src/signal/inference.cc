@@ -35,8 +35,15 @@ std::vector<std::string> left_out(const SchemaOptions& options) {
 
 void check_contradictions(const SchemaOptions& options) {
   for (const std::string& path : options.fields) {
-    if (std::find(options.ignore.begin(), options.ignore.end(), path) == options.ignore.end()) continue;
-    throw std::invalid_argument(fmt::format("the field {} is named by --fields and by --ignore", path));
+    for (const std::string& ignored : options.ignore) {
+      if (path == ignored) {
+        throw std::invalid_argument(fmt::format("the field {} is named by --fields and by --ignore", path));
+      }
+      if (path.starts_with(ignored + ".") || path.starts_with(ignored + "[]")) {
+        throw std::invalid_argument(
+            fmt::format("the field {}, which --fields names, is inside {}, which --ignore names", path, ignored));
+      }
+    }
   }
 }
 

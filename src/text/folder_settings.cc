@@ -99,10 +99,10 @@ FolderSettings::File FolderSettings::read(const std::string& path) {
 }
 
 FolderSettings::FolderSettings(const std::string& folder)
-    : tokenizer_config_(read(folder + "/tokenizer_config.json")),
+    : config_path_(folder + "/config.json"),
+      tokenizer_config_(read(folder + "/tokenizer_config.json")),
       special_tokens_(read(folder + "/special_tokens_map.json")),
-      added_tokens_(read(folder + "/added_tokens.json")),
-      config_(read(folder + "/config.json")) {}
+      added_tokens_(read(folder + "/added_tokens.json")) {}
 
 FolderSettings FolderSettings::beside(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
@@ -121,12 +121,12 @@ std::string FolderSettings::tokenizer_class() const {
 }
 
 std::string FolderSettings::model_type() const {
-  return reading(config_.path, [&] { return config_.content.value("model_type", std::string()); });
+  return reading(config_path_, [&] { return read(config_path_).content.value("model_type", std::string()); });
 }
 
 std::optional<int64_t> FolderSettings::padding_id() const {
-  return reading(config_.path, [&]() -> std::optional<int64_t> {
-    const json found = config_.content.value("pad_token_id", json());
+  return reading(config_path_, [&]() -> std::optional<int64_t> {
+    const json found = read(config_path_).content.value("pad_token_id", json());
     if (found.is_null()) return std::nullopt;
     return found.get<int64_t>();
   });

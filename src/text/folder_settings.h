@@ -39,7 +39,8 @@ class FolderSettings {
   };
   static File read(const std::string& path);
 
-  File tokenizer_config_, special_tokens_, added_tokens_, config_;
+  std::string config_path_;  // read only when asked for: others than models have a config.json, too
+  File tokenizer_config_, special_tokens_, added_tokens_;
 };
 
 }  // namespace ramify::text

@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads and our processes do not go together
 pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 
 import tokenizer_references  # noqa: E402

@@ -1,5 +1,5 @@
-// The tokenizers of this library for programs in other languages, which compare them with others
-// (scripts/check-tokenizers): lines of JSON on standard input become lines of JSON on standard output.
+// The tokenizers of this library for programs that compare them with others (scripts/check-tokenizers): lines of JSON
+// on standard input become lines of JSON on standard output.
 //
 //   tokenize_lines TOKENIZER               "text"                  [ids]
 //   tokenize_lines --wrap LENGTH FOLDER    "text" or ["a", "b"]    {"ids", "types", "padding"}: with special tokens
