@@ -1,4 +1,4 @@
-"""Tokenizers of the `tokenizers` package beside the files from which ours are read: of published folders, or trained here."""
+"""Tokenizers of the `tokenizers` package beside the files from which ours are read: published ones, or trained here."""
 
 import dataclasses
 import json
@@ -26,7 +26,8 @@ def byte_level(vocabulary, merges):
     tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     known = tokenizer.get_vocab()
-    tokenizer.add_special_tokens([each for each in ROBERTA + ["<|endoftext|>"] if getattr(each, "content", each) in known])
+    special = ROBERTA + ["<|endoftext|>"]
+    tokenizer.add_special_tokens([each for each in special if getattr(each, "content", each) in known])
     if "<s>" in known and "</s>" in known:
         tokenizer.post_processor = processors.RobertaProcessing(("</s>", known["</s>"]), ("<s>", known["<s>"]))
     return tokenizer
@@ -147,8 +148,8 @@ def train_word_piece(folder, texts, lowercase):
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=3000, limit_alphabet=1500, special_tokens=BERT,
-                                                                   show_progress=False))
+    trainer = trainers.WordPieceTrainer(vocab_size=3000, limit_alphabet=1500, special_tokens=BERT, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
     cls, sep = (tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]"))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", cls), ("[SEP]", sep)])

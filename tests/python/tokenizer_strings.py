@@ -1,5 +1,5 @@
-"""Strings on which tokenizers may differ: every script, code points that nobody has assigned, emoji, marks, controls, long
-words, all kinds of white space, numbers, and mixtures of them. The same seed gives the same strings."""
+"""Strings on which tokenizers may differ: every script, code points that nobody has assigned, emoji, marks, controls,
+long words, all kinds of white space, numbers, and mixtures of them. The same seed gives the same strings."""
 
 import random
 
@@ -13,19 +13,21 @@ CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0xAD, 0x61C
                                    *range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xFFF9, 0x10000), 0xFEFF,
                                    0xE000, 0xF8FF, 0xE0001, *range(0xE0020, 0xE0080), 0xF0000, 0x10FFFD, 0x10FFFF)]
 MARKS = [chr(code) for code in (*range(0x300, 0x370), *range(0x483, 0x48A), *range(0x591, 0x5BE), *range(0x64B, 0x660),
-                                *range(0x93C, 0x950), *range(0xE31, 0xE3B), *range(0x1AB0, 0x1ACF), *range(0x302A, 0x3030),
-                                0x3099, 0x309A, *range(0x20D0, 0x20F1), *range(0xFE00, 0xFE10), *range(0xFE20, 0xFE30),
+                                *range(0x93C, 0x950), *range(0xE31, 0xE3B), *range(0x1AB0, 0x1ACF),
+                                *range(0x302A, 0x3030), 0x3099, 0x309A, *range(0x20D0, 0x20F1), *range(0xFE00, 0xFE10), *range(0xFE20, 0xFE30),
                                 *range(0x1D165, 0x1D16A), *range(0x1D16D, 0x1D173))]
-EMOJI = ["😀", "👍🏽", "👩‍💻", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "🇺", "🇯🇵🇫🇷", "1️⃣", "#⃣", "❤️", "☺", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "🫠", "👁️‍🗨️", "©️", "⌚",
-         "🧑🏿‍🤝‍🧑🏻", "\u200d", "\ufe0f"]
-NUMBERS = ["0", "42", "007", "3.14", "1,234,567.89", "-1e-10", "½", "Ⅷ", "x²", "①", "٣٤٥", "१२३", "一二三", "𝟘𝟙", "1st", "50%",
-           "$9.99", "2024-02-29", "12:34", "0xFF", "૧૨", "༣", "௧௨", "௰", "㉈", "〇", "𒐀", "1\u00a0000", "5′6″"]
-WORDS = """the The THE of and quick brown fox don't I'm you're we've he'll she'd it's rock'n'roll 'tis isn’t state-of-the-art
-e.g. U.S.A. naïve café résumé Ångström İstanbul ıslak STRASSE straße ſchön ﬁne ǅungla ΣΊΣΥΦΟΣ σίσυφος Ελλάδα Привет
-мир ёлка Україна ՀԱՅԵՐԵՆ עִבְרִית שלום العَرَبِيَّة مرحبا فارسی हिन्दी नमस्ते বাংলা தமிழ் తెలుగు ಕನ್ನಡ മലയാളം ไทย ສະບາຍດີ မြန်မာ ខ្មែរ
-ქართული አማርኛ 中文 漢字 日本語 ひらがな カタカナ ﾊﾝｶｸ 한국어 각 각 Tiếng Việt việt Yorùbá ȷ ß ﷺ ㎏ Å ﬃ user@example.org
-https://example.org/a?b=c#d foo_bar fooBar C++ #tag @name $100 <b>html</b> {"json": [1, 2]} \\n ... … -- — “quoted” ‘q’ «g»
-¿qué? ¡sí! !!! ??? :-) ;) <3 ``x'' (a) [b] {c} / \\ | ~ ^ ` a/b and/or n't 's 'S '' ''' '""".split()
+EMOJI = ["😀", "👍🏽", "👩‍💻", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "🇺", "🇯🇵🇫🇷", "1️⃣", "#⃣", "❤️", "☺", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "🫠",
+         "👁️‍🗨️", "©️", "⌚", "🧑🏿‍🤝‍🧑🏻", "\u200d", "\ufe0f"]
+NUMBERS = ["0", "42", "007", "3.14", "1,234,567.89", "-1e-10", "½", "Ⅷ", "x²", "①", "٣٤٥", "१२३", "一二三", "𝟘𝟙",
+           "1st", "50%", "$9.99", "2024-02-29", "12:34", "0xFF", "૧૨", "༣", "௧௨", "௰", "㉈", "〇", "𒐀",
+           "1\u00a0000", "5′6″"]
+WORDS = """the The THE of and quick brown fox don't I'm you're we've he'll she'd it's rock'n'roll 'tis isn’t
+state-of-the-art e.g. U.S.A. naïve café résumé Ångström İstanbul ıslak STRASSE straße ſchön ﬁne ǅungla ΣΊΣΥΦΟΣ
+σίσυφος Ελλάδα Привет мир ёлка Україна ՀԱՅԵՐԵՆ עִבְרִית שלום العَرَبِيَّة مرحبا فارسی हिन्दी नमस्ते বাংলা
+தமிழ் తెలుగు ಕನ್ನಡ മലയാളം ไทย ສະບາຍດີ မြန်မာ ខ្មែរ ქართული አማርኛ 中文 漢字 日本語 ひらがな カタカナ ﾊﾝｶｸ 한국어 각 각 Tiếng Việt
+việt Yorùbá ȷ ß ﷺ ㎏ Å ﬃ user@example.org https://example.org/a?b=c#d foo_bar fooBar C++ #tag @name $100
+<b>html</b> {"json": [1, 2]} \\n ... … -- — “quoted” ‘q’ «g» ¿qué? ¡sí! !!! ??? :-) ;) <3 ``x'' (a) [b] {c} /
+\\ | ~ ^ ` a/b and/or n't 's 'S '' ''' '""".split()
 SPECIALS = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]",
             "[mask]", "<MASK>", "<mask", "[SEP", "▁", "##", "##s", "Ġ", "<0x41>"]
 
@@ -40,8 +42,8 @@ class Generator:
         self.random = random.Random(seed)
         self.pages = self._shuffled_pages()
         self.makers = [self.of_page, self.of_page, self.of_page, self.of_page, self.of_anything, self.of_emoji,
-                       self.of_marks, self.of_controls, self.of_long_word, self.of_spaces, self.of_numbers, self.of_words,
-                       self.of_words, self.of_specials, self.of_mixture]
+                       self.of_marks, self.of_controls, self.of_long_word, self.of_spaces, self.of_numbers,
+                       self.of_words, self.of_words, self.of_specials, self.of_mixture]
 
     def _shuffled_pages(self):
         """Every page of planes 0 and 1, again and again, and some of the others between them."""
@@ -79,8 +81,8 @@ class Generator:
         return self.some(CONTROLS + WORDS[:20], most=16)
 
     def of_long_word(self):
-        letters = self.random.choice(["a", "ab", "abcdefghijklmnopqrstuvwxyz", "é", "漢字", "한", "0123456789", "!", "ا", "𝔸",
-                                      "-", "the", " ", "\n"])
+        letters = self.random.choice(["a", "ab", "abcdefghijklmnopqrstuvwxyz", "é", "漢字", "한", "0123456789", "!", "ا",
+                                      "𝔸", "-", "the", " ", "\n"])
         return "".join(self.random.choices(letters, k=self.random.choice([20, 60, 99, 100, 101, 500, 3000])))
 
     def of_spaces(self):

@@ -51,5 +51,26 @@ TEST(Utf8, RandomBytesBecomeValidAndOnlyBrokenOnesChange) {
   }
 }
 
+TEST(RepairedUtf8, TellsWhereItsBytesComeFrom) {
+  const std::string broken =
+      "a\xFF\xC3\xA9\xE6\xBC"
+      "b";
+  const RepairedUtf8 repaired(broken);
+  EXPECT_EQ(repaired.text(), "a" + kMark + "\xC3\xA9" + kMark + "b");
+  const auto source = [&](size_t begin, size_t end) { return repaired.source({begin, end}).of(broken); };
+  EXPECT_EQ(source(0, 1), "a");
+  EXPECT_EQ(source(1, 4), "\xFF");
+  EXPECT_EQ(source(2, 3), "\xFF");  // a part of the mark
+  EXPECT_EQ(source(1, 2), "\xFF");
+  EXPECT_EQ(source(4, 6), "\xC3\xA9");
+  EXPECT_EQ(source(6, 9), "\xE6\xBC");
+  EXPECT_EQ(source(8, 10),
+            "\xE6\xBC"
+            "b");
+  EXPECT_EQ(source(0, 10), broken);
+  EXPECT_EQ(source(1, 1), "");
+  EXPECT_EQ(source(9, 9), "");
+}
+
 }  // namespace
 }  // namespace ramify::text
