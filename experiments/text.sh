@@ -62,7 +62,7 @@ options_of() {
   local words=(--word-vectors "$data/glove/glove.100d.txt.zst" --config "$here/text.json")
   case $1 in
     imdb) echo "${words[@]}" --fields text --max-leaves 512 --epochs 4 ;;
-    20news) echo "${words[@]}" --max-leaves 256 --epochs 4 ;;
+    20news) echo "${words[@]}" --max-leaves 512 --epochs 6 ;;
     bbc) echo "${words[@]}" --max-leaves 1024 --epochs 8 ;;
     arxiv) echo "${words[@]}" --ignore accepted --max-leaves 512 --epochs 3 ;;
     fashion-type)

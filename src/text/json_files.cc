@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
+#include "text/utf8.h"
 
 namespace ramify::text {
 
@@ -13,7 +14,7 @@ json read_json_file(const std::string& path) {
   try {
     return json::parse(io::read_file(path, kMaxJsonBytes));
   } catch (const json::exception& error) {
-    throw io::Error(path + ": is not valid JSON: " + error.what());
+    throw io::Error(path + ": is not valid JSON: " + valid_utf8(error.what()));  // it quotes what it could not read
   }
 }
 

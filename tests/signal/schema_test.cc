@@ -246,9 +246,7 @@ TEST(Inference, SomethingMustBeLeft) {
               SchemaInference({.fields = {"a", "b"}, .ignore = {"b"}});
             }),
             "the field b is named by --fields and by --ignore");
-  EXPECT_EQ(error_message([] {
-              SchemaInference({.fields = {"a.b"}, .ignore = {"a"}});
-            }),
+  EXPECT_EQ(error_message([] { SchemaInference({.fields = {"a.b"}, .ignore = {"a"}}); }),
             "the field a.b, which --fields names, is inside a, which --ignore names");
 }
 

@@ -243,6 +243,7 @@ TEST(ByteLevelBpeFiles, BrokenVocabulariesAreNamed) {
     const std::string text = error_message<io::Error>([&] { files.load_pair(vocab, merges_txt()); });
     const std::string path = files.folder / "vocab.json";
     EXPECT_TRUE(text.starts_with(path + ": ")) << text;
+    EXPECT_TRUE(is_valid_utf8(text)) << text;
     return text.substr(std::min(text.size(), path.size() + 2));
   };
   EXPECT_TRUE(message("").starts_with("is not valid JSON"));
