@@ -58,7 +58,10 @@ void BertWords::add_wide(int32_t code, Span source) {
   if (!rules_.strip_accents || !decomposer().getDecomposition(code, parts)) parts = icu::UnicodeString(code);
   for (int32_t i = 0; i < parts.length(); i = parts.moveIndex32(i, 1)) {
     const UChar32 part = parts.char32At(i);
-    if (rules_.strip_accents && u_charType(part) == U_NON_SPACING_MARK) continue;
+    if (rules_.strip_accents && u_charType(part) == U_NON_SPACING_MARK) {
+      if (u_getCombiningClass(part) == 0) letters_.push_back({0, Role::barrier, source});
+      continue;
+    }
     has_marks_ = has_marks_ || u_getCombiningClass(part) != 0;
     add_cased(part, role, source);
   }
@@ -119,6 +122,10 @@ bool BertWords::next() {
   num_letters_ = 0;
   while (next_letter_ < letters_.size() || refill()) {
     const Letter& letter = letters_[next_letter_];
+    if (letter.role == Role::barrier) {
+      ++next_letter_;
+      continue;
+    }
     if (letter.role != Role::part && num_letters_ > 0) return true;
     ++next_letter_;
     if (letter.role == Role::space) continue;

@@ -34,7 +34,8 @@ class BertWords {
   Span source(size_t begin, size_t end) const { return {sources_[begin].begin, sources_[end - 1].end}; }
 
  private:
-  enum class Role : uint8_t { space, part, alone };  // alone: a word by itself
+  // alone: a word by itself; barrier: stripped, but marks do not move across it
+  enum class Role : uint8_t { space, part, alone, barrier };
   struct Letter {
     int32_t code;
     Role role;

@@ -8,6 +8,7 @@
 #include "io/error.h"
 #include "io/input_file.h"
 #include "io/sha256.h"
+#include "signal/loader.h"
 #include "train/interrupt.h"
 
 namespace ramify::train {

@@ -74,6 +74,9 @@ TEST(WordPiece, AccentsCaseControlsAndChineseFollowBert) {
   EXPECT_EQ(sources(*tokenizer, "\xEA\xB0\x80"), (Tokens{"\xEA\xB0\x80", "\xEA\xB0\x80"}));
   EXPECT_EQ(tokens(*tokenizer, "o\xF0\x9D\x85\xAD\xF0\x9D\x85\xA5"),  // marks out of their canonical order
             (Tokens{"o\xF0\x9D\x85\xA5\xF0\x9D\x85\xAD"}));
+  EXPECT_EQ(
+      tokens(*tokenizer, "o\xF0\x9D\x85\xAD\xEF\xB8\x8C\xF0\x9D\x85\xA5"),  // one that is stripped keeps them apart
+      (Tokens{"[UNK]"}));
   EXPECT_EQ(tokens(*tokenizer, "[fox]"), (Tokens{"[", "fox", "]"}));
 }
 
