@@ -10,9 +10,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    # both have libraries of their own, which are loaded only for those who use them
-    if name == "nn":
-        return importlib.import_module(".nn", __name__)
+    # loaded only for those who use them: they need libraries of their own, or transformers
+    if name in ("hf", "nn"):
+        return importlib.import_module(f".{name}", __name__)
     if name in ("load", "Model"):
         return getattr(importlib.import_module(".model", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -70,6 +70,7 @@ int main(int argc, char** argv) {
   ramify::cli::add_train(app, {argv, argv + argc});
   ramify::cli::add_eval(app);
   ramify::cli::add_predict(app);
+  ramify::cli::add_encode(app);
   ramify::cli::add_bench(app);
   ramify::cli::add_flops(app);
   ramify::cli::add_inspect(app);

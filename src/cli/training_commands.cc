@@ -4,17 +4,17 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
-#include <malloc.h>
 
 #include <cstdio>
 #include <optional>
 #include <stdexcept>
-#include <thread>
 
 #include "io/atomic_file.h"
 #include "io/error.h"
+#include "line_output.h"
 #include "progress_line.h"
 #include "report/html.h"
+#include "torch_settings.h"
 #include "train/interrupt.h"
 #include "train/predictor.h"
 #include "train/run.h"
@@ -23,30 +23,6 @@ namespace ramify::cli {
 namespace {
 
 using report::with_commas;
-
-constexpr int kInterrupted = 128;  // plus the signal, as shells do
-
-// What one step frees the next one takes again: given back to the system in between, every page of it would have to be
-// faulted in and cleared anew. Blocks beyond 32 MiB, the most that glibc allows here, are still given back.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-#endif
-}
-
-int interrupted_status() {
-  return kInterrupted + train::InterruptGuard::caught();
-}
-
-void apply(ComputeOptions& compute) {
-  keep_freed_memory();
-  // Gradients of attention that has learned to look at one thing are tiny, and arithmetic with numbers below 1e-38 is
-  // ten times as slow. Threads that are made later inherit it.
-  at::globalContext().setFlushDenormal(true);
-  if (compute.threads > 0) at::set_num_threads(compute.threads);
-  if (compute.workers == 0) compute.workers = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 // KEY=VALUE with a path of keys and places, such as model.layers.0.heads=3. What is not JSON is a string.
 void apply_setting(nlohmann::json& settings, const std::string& text) {
@@ -166,7 +142,7 @@ void print_classes(const nlohmann::json& scores) {
 }
 
 int run_train(TrainCommand command) {
-  apply(command.compute);
+  apply_compute_options(command.compute);
   if (command.settings["data"].value("train", nlohmann::json()).empty() && !train::is_run(command.out)) {
     throw std::invalid_argument(command.resume ? command.out + ": there is no run to go on with"
                                                : "no DATA; say which records to learn from");
@@ -203,7 +179,7 @@ int run_train(TrainCommand command) {
 }
 
 int run_eval(UseCommand command) {
-  apply(command.compute);
+  apply_compute_options(command.compute);
   const train::InterruptGuard interrupts;
   ProgressLine line;
   signal::BadRecords bad;
@@ -238,34 +214,8 @@ int run_eval(UseCommand command) {
   return 0;
 }
 
-// Lines to a file that is in its place only when it is whole, or to standard output as they come.
-class LineOutput {
- public:
-  explicit LineOutput(const std::string& path) {
-    if (!path.empty()) file_.emplace(path);
-  }
-
-  void write(const std::string& line) {
-    if (file_) {
-      file_->write(line + "\n");
-    } else if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fputc('\n', stdout) == EOF) {
-      throw io::Error("standard output: cannot write");
-    }
-  }
-
-  void flush() { std::fflush(stdout); }
-
-  void commit() {
-    if (file_) file_->commit();
-    if (std::fflush(stdout) != 0) throw io::Error("standard output: cannot write");
-  }
-
- private:
-  std::optional<io::AtomicFile> file_;
-};
-
 int run_predict(UseCommand command) {
-  apply(command.compute);
+  apply_compute_options(command.compute);
   const train::InterruptGuard interrupts;
   train::Predictor predictor(command.folder, command.compute.device, command.images);
   LineOutput output(command.out);

@@ -12,7 +12,7 @@
 
 namespace ramify::train {
 
-AdamW::AdamW(const NamedTensors& parameters, const AdamWOptions& options) : options_(options) {
+AdamW::AdamW(const models::NamedTensors& parameters, const AdamWOptions& options) : options_(options) {
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) continue;
     const at::Tensor values = parameter.detach();
@@ -59,8 +59,8 @@ void AdamW::clip_gradients(double limit) {
   at::_foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp_max(1));
 }
 
-NamedTensors AdamW::state() const {
-  NamedTensors state;
+models::NamedTensors AdamW::state() const {
+  models::NamedTensors state;
   for (const Slot& slot : slots_) {
     state.emplace_back(slot.name + ".mean", slot.mean);
     state.emplace_back(slot.name + ".square", slot.square);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "train/tensor_file.h"
+#include "models/tensor_file.h"
 
 namespace ramify::train {
 
@@ -20,7 +20,7 @@ struct AdamWOptions {
 class AdamW {
  public:
   // Only matrices are decayed: biases, norms and the scales of numbers are not.
-  AdamW(const NamedTensors& parameters, const AdamWOptions& options);
+  AdamW(const models::NamedTensors& parameters, const AdamWOptions& options);
 
   // Takes the gradients as they are; a parameter without one keeps its value and its moments.
   void step(double rate);
@@ -30,7 +30,7 @@ class AdamW {
   void clip_gradients(double limit);
 
   // Moments and step counts, by name; to be stored, and to be filled in a resumed run.
-  NamedTensors state() const;
+  models::NamedTensors state() const;
 
  private:
   struct Slot {

@@ -12,8 +12,8 @@ constexpr const char* kStateFile = "state.json";
 
 }  // namespace
 
-NamedTensors model_tensors(const nn::Model& model) {
-  NamedTensors tensors;
+models::NamedTensors model_tensors(const nn::Model& model) {
+  models::NamedTensors tensors;
   for (const auto& item : model.named_parameters()) tensors.emplace_back(item.key(), item.value());
   for (const auto& item : model.named_buffers()) tensors.emplace_back(item.key(), item.value());
   return tensors;
@@ -22,16 +22,16 @@ NamedTensors model_tensors(const nn::Model& model) {
 void save_checkpoint(const std::string& folder, const nn::Model& model, const AdamW& optimizer,
                      const TrainingState& state) {
   io::FolderWriter writer(folder);
-  save_tensors(writer.path(kModelFile), model_tensors(model));
-  save_tensors(writer.path(kOptimizerFile), optimizer.state());
+  models::save_tensors(writer.path(kModelFile), model_tensors(model));
+  models::save_tensors(writer.path(kOptimizerFile), optimizer.state());
   writer.write(kStateFile, nlohmann::json(state).dump(2) + "\n");
   writer.commit();
 }
 
 TrainingState load_checkpoint(const std::string& folder, nn::Model& model, AdamW& optimizer) {
   const std::string whole = io::open_folder(folder);
-  load_tensors_into(whole + "/" + kModelFile, model_tensors(model));
-  load_tensors_into(whole + "/" + kOptimizerFile, optimizer.state());
+  models::load_tensors_into(whole + "/" + kModelFile, model_tensors(model));
+  models::load_tensors_into(whole + "/" + kOptimizerFile, optimizer.state());
   const std::string file = whole + "/" + kStateFile;
   try {
     return nlohmann::json::parse(io::read_file(file, 1 << 20)).get<TrainingState>();
@@ -42,12 +42,12 @@ TrainingState load_checkpoint(const std::string& folder, nn::Model& model, AdamW
 
 void save_model(const std::string& folder, const nn::Model& model) {
   io::FolderWriter writer(folder);
-  save_tensors(writer.path(kModelFile), model_tensors(model));
+  models::save_tensors(writer.path(kModelFile), model_tensors(model));
   writer.commit();
 }
 
 void load_model(const std::string& folder, nn::Model& model) {
-  load_tensors_into(io::open_folder(folder) + "/" + kModelFile, model_tensors(model));
+  models::load_tensors_into(io::open_folder(folder) + "/" + kModelFile, model_tensors(model));
 }
 
 }  // namespace ramify::train

@@ -7,7 +7,7 @@
 
 #include "ramify/nn/model.h"
 #include "train/adamw.h"
-#include "train/tensor_file.h"
+#include "models/tensor_file.h"
 
 namespace ramify::train {
 
@@ -28,7 +28,7 @@ struct TrainingState {
 };
 
 // All tensors of a model, parameters and buffers, by name.
-NamedTensors model_tensors(const nn::Model& model);
+models::NamedTensors model_tensors(const nn::Model& model);
 
 // Writes `folder` as a whole (io::FolderWriter); the one before survives until then.
 void save_checkpoint(const std::string& folder, const nn::Model& model, const AdamW& optimizer,

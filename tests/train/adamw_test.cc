@@ -70,7 +70,7 @@ TEST(AdamWTest, GoesOnFromItsState) {
   a.mutable_grad() = at::randn({3, 3});
   first.step(0.1);
   b.detach().copy_(a.detach());
-  const NamedTensors from = first.state(), to = second.state();
+  const models::NamedTensors from = first.state(), to = second.state();
   for (size_t i = 0; i < from.size(); ++i) at::Tensor(to[i].second).copy_(from[i].second);
   a.mutable_grad() = b.mutable_grad() = at::randn({3, 3});
   first.step(0.1);

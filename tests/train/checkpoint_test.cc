@@ -21,7 +21,7 @@ std::shared_ptr<nn::Model> small_model(int64_t tokens = 7) {
 }
 
 AdamW optimizer_of(const nn::Model& model) {
-  NamedTensors parameters;
+  models::NamedTensors parameters;
   for (const auto& item : model.named_parameters()) parameters.emplace_back(item.key(), item.value());
   return AdamW(parameters, {});
 }
@@ -49,10 +49,10 @@ TEST_F(CheckpointTest, IsLoadedBitForBit) {
   save_checkpoint(path("checkpoint"), *model, optimizer, state);
   const TrainingState loaded = load_checkpoint(path("checkpoint"), *other, other_optimizer);
   EXPECT_EQ(nlohmann::json(loaded), nlohmann::json(state));
-  const NamedTensors a = model_tensors(*model), b = model_tensors(*other);
+  const models::NamedTensors a = model_tensors(*model), b = model_tensors(*other);
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].second.equal(b[i].second)) << a[i].first;
-  const NamedTensors moments = optimizer.state(), other_moments = other_optimizer.state();
+  const models::NamedTensors moments = optimizer.state(), other_moments = other_optimizer.state();
   for (size_t i = 0; i < moments.size(); ++i) EXPECT_TRUE(moments[i].second.equal(other_moments[i].second));
 }
 

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
-namespace ramify::train {
+#include "io/safetensors.h"
+
+namespace ramify::models {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
@@ -17,4 +19,10 @@ void save_tensors(const std::string& path, const NamedTensors& tensors);
 // shapes and dtypes are just the same.
 void load_tensors_into(const std::string& path, const NamedTensors& tensors);
 
-}  // namespace ramify::train
+// One tensor of a file, as it is stored there.
+at::Tensor read_tensor(const io::SafetensorsReader& file, const io::TensorInfo& info);
+
+// io::Error, with the name, unless the stored tensor has the shape of `tensor` and floating-point values.
+void check_tensor(const io::SafetensorsReader& file, const io::TensorInfo& info, const at::Tensor& tensor);
+
+}  // namespace ramify::models

@@ -1,4 +1,4 @@
-#include "train/tensor_file.h"
+#include "models/tensor_file.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -10,7 +10,7 @@
 
 #include "io/safetensors.h"
 
-namespace ramify::train {
+namespace ramify::models {
 namespace {
 
 struct DtypeName {
@@ -44,13 +44,26 @@ std::string shape_text(at::IntArrayRef shape) {
   return "[" + text + "]";
 }
 
-at::Tensor read_tensor(const io::SafetensorsReader& reader, const io::TensorInfo& info) {
-  at::Tensor tensor = at::empty(info.shape, at::dtype(dtype_of(reader.path(), info)));
-  reader.read(info.name, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
-  return tensor;
+void check_shape(const std::string& path, const io::TensorInfo& info, const at::Tensor& tensor) {
+  if (tensor.sizes() == at::IntArrayRef(info.shape)) return;
+  throw io::Error(path + ": tensor " + info.name + " is " + shape_text(info.shape) + "; expected " +
+                  shape_text(tensor.sizes()));
 }
 
 }  // namespace
+
+at::Tensor read_tensor(const io::SafetensorsReader& file, const io::TensorInfo& info) {
+  at::Tensor tensor = at::empty(info.shape, at::dtype(dtype_of(file.path(), info)));
+  file.read(info.name, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
+  return tensor;
+}
+
+void check_tensor(const io::SafetensorsReader& file, const io::TensorInfo& info, const at::Tensor& tensor) {
+  check_shape(file.path(), info, tensor);
+  if (!at::isFloatingType(dtype_of(file.path(), info))) {
+    throw io::Error(file.path() + ": tensor " + info.name + " is " + info.dtype + "; expected F32, F16 or BF16");
+  }
+}
 
 void save_tensors(const std::string& path, const NamedTensors& tensors) {
   std::vector<at::Tensor> kept;  // until the file is written
@@ -71,10 +84,7 @@ void load_tensors_into(const std::string& path, const NamedTensors& tensors) {
   for (const io::TensorInfo& info : reader.tensors()) {
     const auto found = wanted.find(info.name);
     if (found == wanted.end()) throw io::Error(path + ": tensor " + info.name + " is not part of this model");
-    if (found->second.sizes() != at::IntArrayRef(info.shape)) {
-      throw io::Error(path + ": tensor " + info.name + " is " + shape_text(info.shape) + "; expected " +
-                      shape_text(found->second.sizes()));
-    }
+    check_shape(path, info, found->second);
     if (found->second.scalar_type() != dtype_of(path, info)) {
       throw io::Error(path + ": tensor " + info.name + " is " + info.dtype + "; expected " +
                       dtype_name(info.name, found->second.scalar_type()));
@@ -87,4 +97,4 @@ void load_tensors_into(const std::string& path, const NamedTensors& tensors) {
   for (const io::TensorInfo& info : reader.tensors()) wanted.at(info.name).copy_(read_tensor(reader, info));
 }
 
-}  // namespace ramify::train
+}  // namespace ramify::models

@@ -1,0 +1,38 @@
+// What `ramify encode`, `compare` and `bench model` ask of the half of the program that has torch (torch_library.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "signal/text_records.h"
+#include "training_commands.h"
+
+namespace ramify::cli {
+
+// A published model and how its attention is swapped.
+struct ModelOptions {
+  std::string folder;
+  std::string hierarchy;  // "": exact attention
+  std::string layers = "all";
+  std::string tie = "block";
+  bool include_self = true;
+  std::string dtype = "float32";
+  int64_t max_tokens = 0;  // of a text; 0: as many as the model takes
+  ComputeOptions compute;
+};
+
+struct EncodeCommand {
+  ModelOptions model;
+  std::vector<std::string> texts;
+  signal::TextFields fields;
+  std::string pooling = "mean";
+  bool normalize = false;
+  int64_t batch_tokens = 8192;
+  std::string out;  // "": JSON lines to standard output; *.safetensors: one tensor
+};
+
+using RunEncode = int(const EncodeCommand&);
+inline constexpr const char* kEncodeFunction = "ramify_run_encode";
+
+}  // namespace ramify::cli

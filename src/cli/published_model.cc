@@ -1,0 +1,35 @@
+#include "published_model.h"
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "train/device.h"
+
+namespace ramify::cli {
+
+models::TextModel open_model(const ModelOptions& options) {
+  if (!std::filesystem::is_directory(options.folder)) {
+    throw io::Error(options.folder + ": is no folder; expected that of a published model, with config.json");
+  }
+  const at::ScalarType dtype = options.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  return models::TextModel(options.folder, {.device = train::open_device(options.compute.device), .dtype = dtype});
+}
+
+models::AttentionPlan plan_of(const ModelOptions& options, int64_t num_layers) {
+  if (options.hierarchy.empty()) return models::AttentionPlan::exact(num_layers);
+  return models::AttentionPlan::swapped(num_layers,
+                                        {.hierarchy = models::TextHierarchy::parse(options.hierarchy),
+                                         .tie = models::parse_tie(options.tie),
+                                         .include_self = options.include_self},
+                                        models::parse_layers(options.layers, num_layers));
+}
+
+int64_t max_tokens_of(const ModelOptions& options, const models::ModelConfig& config) {
+  if (options.max_tokens <= config.max_tokens()) {
+    return options.max_tokens == 0 ? config.max_tokens() : options.max_tokens;
+  }
+  throw std::invalid_argument("--max-tokens " + std::to_string(options.max_tokens) + ": the model takes at most " +
+                              std::to_string(config.max_tokens()));
+}
+
+}  // namespace ramify::cli

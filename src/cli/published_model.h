@@ -1,0 +1,14 @@
+// The published model that a command's options name.
+#pragma once
+
+#include "model_commands.h"
+#include "models/text_model.h"
+
+namespace ramify::cli {
+
+models::TextModel open_model(const ModelOptions& options);
+models::AttentionPlan plan_of(const ModelOptions& options, int64_t num_layers);
+// What the model takes, or less. std::invalid_argument if more was asked for.
+int64_t max_tokens_of(const ModelOptions& options, const models::ModelConfig& config);
+
+}  // namespace ramify::cli

@@ -1,0 +1,43 @@
+// Which attention each layer of a model has: the exact one it was trained with, or a hierarchical one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/text_hierarchy.h"
+#include "ramify/options.h"
+
+namespace ramify::models {
+
+struct HierarchicalAttention {
+  TextHierarchy hierarchy;
+  Tie tie = Tie::block;
+  bool include_self = true;  // as exact attention has it
+  bool operator==(const HierarchicalAttention&) const = default;
+};
+
+struct AttentionPlan {
+  std::vector<std::optional<HierarchicalAttention>> layers;  // none: exact
+
+  static AttentionPlan exact(int64_t num_layers);
+  // std::invalid_argument for a layer that the model does not have.
+  static AttentionPlan swapped(int64_t num_layers, const HierarchicalAttention& attention,
+                               const std::vector<int64_t>& layers);
+
+  std::vector<int64_t> swapped_layers() const;
+  bool is_exact() const { return swapped_layers().empty(); }
+  bool operator==(const AttentionPlan&) const = default;
+};
+
+// Layers, counted from 0: `7,9,11`, `4-11`, `all`. Sorted, each once. std::invalid_argument otherwise, and for layers
+// that the model does not have.
+std::vector<int64_t> parse_layers(std::string_view text, int64_t num_layers);
+std::string layers_text(const std::vector<int64_t>& layers, int64_t num_layers);  // "7,9,11", "all"
+
+Tie parse_tie(std::string_view text);  // block or none
+std::string_view name_of(Tie tie);
+
+}  // namespace ramify::models

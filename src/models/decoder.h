@@ -1,0 +1,49 @@
+// Llama: a causal decoder with rotated positions, grouped heads and a gated inner part.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/layers.h"
+#include "models/tensor_file.h"
+#include "nn/linear.h"
+
+namespace ramify::models {
+
+class DecoderLayer : public nn::Module {
+ public:
+  explicit DecoderLayer(const ModelConfig& config);
+
+  // [T, width] -> [T, width]; cosine, sine [T, head_dim / 2] of the rotation of each token.
+  at::Tensor forward(const at::Tensor& rows, const at::Tensor& cosine, const at::Tensor& sine, AttentionInput input,
+                     Trace* trace) const;
+  void add_published(const std::string& prefix, NamedTensors& tensors) const;
+
+ private:
+  ModelConfig config_;
+  std::shared_ptr<nn::Linear> qkv_, attention_output_, gate_up_, down_;
+  std::shared_ptr<RmsNorm> attention_norm_, inner_norm_;
+};
+
+class Decoder : public nn::Module {
+ public:
+  explicit Decoder(const ModelConfig& config);
+
+  // [T, width]: what the output layer gets. Attention is exact and causal.
+  at::Tensor forward(const PackedTexts& texts, Trace* trace = nullptr) const;
+  at::Tensor logits(const at::Tensor& rows) const;  // [T, vocabulary]
+
+  const ModelConfig& config() const { return config_; }
+  NamedTensors published_tensors() const;
+
+ private:
+  ModelConfig config_;
+  std::shared_ptr<Table> words_;
+  std::vector<std::shared_ptr<DecoderLayer>> layers_;
+  std::shared_ptr<RmsNorm> norm_;
+  std::shared_ptr<nn::Linear> output_;  // none: the table of words
+};
+
+std::shared_ptr<Decoder> load_decoder(const std::string& folder);
+
+}  // namespace ramify::models

@@ -1,0 +1,47 @@
+// A batch of texts as a network takes it: the tokens of all texts in one row, without padding.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/text_hierarchy.h"
+#include "ramify/attention.h"
+
+namespace ramify::models {
+
+// One text, or a pair of texts, with its special tokens.
+struct TokenizedText {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> types;  // of each id: 0, or 1 in a second text
+  TextStructure structure;
+  bool was_cut = false;  // it has more tokens than the model takes
+};
+
+class PackedTexts {
+ public:
+  // `first_position`: of the first token of every text.
+  PackedTexts(std::span<const TokenizedText* const> texts, int64_t first_position, at::Device device);
+
+  const at::Tensor& ids() const { return ids_; }              // [T] int64
+  const at::Tensor& types() const { return types_; }          // [T] int64
+  const at::Tensor& positions() const { return positions_; }  // [T] int64
+  std::span<const int64_t> begin() const { return begin_; }   // [texts + 1]: tokens of text i are [i], ..., [i + 1] - 1
+  int64_t num_texts() const { return static_cast<int64_t>(begin_.size()) - 1; }
+  int64_t num_tokens() const { return begin_.back(); }
+
+  // Made at the first use, then kept for the other layers.
+  const ForestTensors& forest(const TextHierarchy& hierarchy) const;
+
+ private:
+  at::Tensor ids_, types_, positions_;
+  std::vector<int64_t> begin_ = {0};
+  std::vector<TextStructure> structures_;
+  mutable std::map<std::string, ForestTensors> forests_;
+};
+
+}  // namespace ramify::models
