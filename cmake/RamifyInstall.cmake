@@ -11,7 +11,7 @@ endif()
 
 set_target_properties(${layers} PROPERTIES INSTALL_RPATH "$ORIGIN")
 if(RAMIFY_TORCH)
-  set_target_properties(ramify_ops ramify_nn ramify_models ramify_train PROPERTIES INSTALL_RPATH "$ORIGIN;${torch_package}/lib")
+  set_target_properties(ramify_ops ramify_nn ramify_models ramify_train ramify_compare PROPERTIES INSTALL_RPATH "$ORIGIN;${torch_package}/lib")
 endif()
 install(TARGETS ${layers} EXPORT ramifyTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(RAMIFY_CLI)

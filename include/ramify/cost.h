@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ramify/builders.h"
+#include "ramify/forest.h"
 
 namespace ramify {
 
@@ -25,5 +26,9 @@ AttentionCost flat_cost(const AttentionShape& shape);
 
 // Hierarchical attention over `windows`. Throws std::invalid_argument as `windows` does.
 AttentionCost hierarchical_cost(const AttentionShape& shape, const Branching& branching);
+
+// Hierarchical attention over any forest; shape.tokens is not looked at. The paper's convention counts b² pairs a
+// family and one for each root.
+AttentionCost hierarchical_cost(const AttentionShape& shape, const Forest& forest);
 
 }  // namespace ramify

@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
   ramify::cli::add_eval(app);
   ramify::cli::add_predict(app);
   ramify::cli::add_encode(app);
+  ramify::cli::add_compare(app);
   ramify::cli::add_bench(app);
   ramify::cli::add_flops(app);
   ramify::cli::add_inspect(app);

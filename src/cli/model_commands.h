@@ -32,6 +32,24 @@ struct EncodeCommand {
   std::string out;  // "": JSON lines to standard output; *.safetensors: one tensor
 };
 
+struct CompareCommand {
+  ModelOptions model;
+  std::vector<std::string> data, test;
+  signal::TextFields fields;
+  std::vector<std::string> variants;  // as compare::Variant reads them
+  bool ablation = false;
+  std::string pooling = "mean";
+  int64_t limit = 0, limit_test = 0;  // texts, drawn at random; 0: all
+  int64_t seed = 0;
+  int64_t folds = 5;
+  int64_t drift_texts = 16;
+  int64_t batch_tokens = 8192;
+  std::string json, html;  // files; json "-": standard output, instead of the table
+};
+
+using RunCompare = int(const CompareCommand&);
+inline constexpr const char* kCompareFunction = "ramify_run_compare";
+
 using RunEncode = int(const EncodeCommand&);
 inline constexpr const char* kEncodeFunction = "ramify_run_encode";
 

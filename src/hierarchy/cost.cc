@@ -33,6 +33,11 @@ double pair_multiply_adds(const AttentionShape& shape, double pairs) {
   return pairs * 2.0 * shape.width;
 }
 
+// Beside the pairs: means of q, k, v on the way up, and y + pi·w·a on the way down, once a node and entry.
+double true_multiply_adds(const AttentionShape& shape, double pairs, double edges) {
+  return pair_multiply_adds(shape, pairs) + 4.0 * shape.width * edges;
+}
+
 double square(double x) {
   return x * x;
 }
@@ -82,8 +87,23 @@ AttentionCost hierarchical_cost(const AttentionShape& shape, const Branching& br
     edges += static_cast<double>(n);
     n = full + (left != 0);
   }
-  // Beside the pairs: means of q, k, v on the way up, and y + pi·w·a on the way down, once a node and entry.
-  cost.multiply_adds = pair_multiply_adds(shape, static_cast<double>(cost.score_pairs)) + 4.0 * shape.width * edges;
+  cost.multiply_adds = true_multiply_adds(shape, static_cast<double>(cost.score_pairs), edges);
+  return cost;
+}
+
+AttentionCost hierarchical_cost(const AttentionShape& shape, const Forest& forest) {
+  double pairs = 0, ordered = 0, edges = 0;
+  for (int64_t node = 0; node < forest.num_nodes(); ++node) {
+    const auto children = static_cast<double>(forest.num_children(node));
+    pairs += square(children);
+    ordered += children * (children - 1);
+    edges += children;
+  }
+  const int64_t roots = forest.num_levels() > 0 ? forest.level_begin()[1] : 0;
+  AttentionCost cost;
+  cost.paper_flops = (pairs + static_cast<double>(roots)) * paper_unit(shape);
+  cost.score_pairs = static_cast<int64_t>(ordered);
+  cost.multiply_adds = true_multiply_adds(shape, ordered, edges);
   return cost;
 }
 

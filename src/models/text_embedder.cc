@@ -15,7 +15,7 @@ at::Tensor embed(const TextModel& model, std::span<const TokenizedText> texts, c
     std::vector<int64_t> places(batch.begin(), batch.end());
     for (const size_t i : batch) members.push_back(&texts[i]);
     const PackedTexts packed = model.pack(members);
-    const at::Tensor rows = model.token_rows(packed, options.plan);
+    const at::Tensor rows = model.token_rows(packed, options.plan, options.trace);
     const at::Tensor index = at::from_blob(places.data(), {static_cast<int64_t>(places.size())}, at::dtype(at::kLong));
     vectors.index_copy_(0, index, TextModel::pooled(rows, packed, options.pooling));
     done += batch.size();

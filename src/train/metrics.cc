@@ -49,16 +49,26 @@ Confusion::Score Confusion::score(int64_t one) const {
           .predicted = predicted};
 }
 
-double Confusion::macro_f1() const {
+double Confusion::mean_over_classes(double Score::*figure) const {
   double sum = 0;
   int64_t seen = 0;
   for (int64_t c = 0; c < classes_; ++c) {
     const Score s = score(c);
     if (s.support + s.predicted == 0) continue;
-    sum += s.f1;
+    sum += s.*figure;
     ++seen;
   }
   return ratio(sum, seen);
+}
+
+double Confusion::macro_precision() const {
+  return mean_over_classes(&Score::precision);
+}
+double Confusion::macro_recall() const {
+  return mean_over_classes(&Score::recall);
+}
+double Confusion::macro_f1() const {
+  return mean_over_classes(&Score::f1);
 }
 
 nlohmann::json Confusion::per_class(std::span<const std::string> names) const {

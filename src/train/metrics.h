@@ -20,7 +20,10 @@ class Confusion {
   int64_t total() const;
   int64_t unseen() const;
   double accuracy() const;  // 0 when there is nothing
-  double macro_f1() const;  // mean over the classes that occur in the truth or in the predictions
+  // means over the classes that occur in the truth or in the predictions
+  double macro_precision() const;
+  double macro_recall() const;
+  double macro_f1() const;
   nlohmann::json per_class(std::span<const std::string> names) const;
   nlohmann::json matrix() const;
 
@@ -30,6 +33,7 @@ class Confusion {
     int64_t support, predicted;
   };
   Score score(int64_t one) const;
+  double mean_over_classes(double Score::*figure) const;
 
   int64_t classes_;
   std::vector<int64_t> counts_, unseen_;

@@ -1,8 +1,8 @@
 """Hierarchical attention inside models of Hugging Face's transformers, in the layers that one chooses.
 
-:func:`enable` changes the attention of a model in place and :func:`disable` takes it back; parameters, ``state_dict`` and
-``save_pretrained`` are those of the model as it was. It goes through the attention interface of transformers, so any model
-that uses it will do: nothing here knows an architecture by name.
+:func:`enable` changes the attention of a model in place and :func:`disable` takes it back; parameters, ``state_dict``
+and ``save_pretrained`` are those of the model as it was. It goes through the attention interface of transformers, so any
+model that uses it will do: nothing here knows an architecture by name.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ def enable(
     include_self: bool = True,
     grid: Union[None, bool, Tuple[int, int]] = None,
 ) -> Model:
-    """Gives the chosen layers of a model hierarchical attention, and returns the model. Calling it again replaces what an
-    earlier call chose.
+    """Gives the chosen layers of a model hierarchical attention, and returns the model. Calling it again replaces what
+    an earlier call chose.
 
-    Every sequence is one tree over its real tokens, wherever the padding is; [CLS], [SEP] and the like are leaves as all
-    others. Causal models stay causal: row i depends on nothing behind i.
+    Every sequence is one tree over its real tokens, wherever the padding is; [CLS], [SEP] and the like are leaves as
+    all others. Causal models stay causal: row i depends on nothing behind i.
 
     Args:
         model: a model of transformers with one stack of self-attention layers, or that part of a larger one.
         hierarchy: window sizes from the bottom up, ``(2, 4, 8, 16)`` or ``"16*"``, as for :meth:`Forest.windows`. With
-            ``grid``, windows of patches, ``(2, 7)`` or ``"2x2,7x7"``, as for :meth:`Forest.grid_windows`. Or a function of
-            the sequences' lengths that returns their Forest, for a structure of your own such as sentences; it is called
-            in every chosen layer, so it should return a forest that is ready.
+            ``grid``, windows of patches, ``(2, 7)`` or ``"2x2,7x7"``, as for :meth:`Forest.grid_windows`. Or a function
+            of the sequences' lengths that returns their Forest, for a structure of your own such as sentences; it is
+            called in every chosen layer, so it should return a forest that is ready.
         layers: numbers from 0, or ``"all"``. All other layers keep their attention.
-        tie: ``"block"`` or ``"none"``, as for :func:`ramify.attention`; ``"none"`` is closer to the model's own attention.
+        tie: ``"block"`` or ``"none"``, as for :func:`ramify.attention`; ``"none"`` is closer to the model's own.
         include_self: whether a token attends to itself. Causal models need it.
-        grid: for models of images: the ``(rows, columns)`` of patches, or True to take them from the model's config. Tokens
-            before the patches ([CLS], registers) are leaves beside the uppermost windows.
+        grid: for models of images: the ``(rows, columns)`` of patches, or True to take them from the model's config.
+            Tokens before the patches ([CLS], registers) are leaves beside the uppermost windows.
 
     >>> from transformers import BertConfig, BertModel
     >>> model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64))
@@ -69,22 +69,18 @@ def enable(
     """
     if tie not in ("block", "none"):
         raise ValueError(f"enable: tie is {tie!r}; expected 'block' or 'none'")
-    found = _modules.find(model)
-    chosen = _modules.choose(found, layers)
-    exact = _attention.exact_config(chosen[0])
-    settings = _attention.Settings(Hierarchy(hierarchy, grid, exact), tie, include_self)
+    stack = _modules.find(model)
+    chosen = _modules.choose(stack.layers, layers)
+    settings = _attention.Settings(Hierarchy(hierarchy, grid, stack.config), tie, include_self)
 
     disable(model)
-    # Layers read the name of their attention from their config, which the whole model shares: these get one of their own.
-    config = copy.copy(exact)
+    # Layers read the name of their attention from a config that the whole model shares: these get one of their own.
+    config = copy.copy(stack.config)
     config._attn_implementation_internal = _attention.NAME
     for module in chosen:
         _attention.attach(module, settings, config)
-    if len(chosen) == len(found) and _attention.uses_interface(chosen[0]) and not getattr(exact, "is_encoder_decoder", False):
-        # No layer needs an N x N mask, and the model makes what its own config asks for: let it ask for the padding alone.
-        for module in chosen:
-            module._ramify.model_implementation = exact._attn_implementation
-        exact._attn_implementation_internal = _attention.NAME
+    if len(chosen) == len(stack.layers):
+        _attention.spare_the_full_mask(chosen, stack.config)
     return model
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import warnings
-from typing import Any, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -63,16 +63,15 @@ def uses_interface(module: torch.nn.Module) -> bool:
 
 
 def is_attention(module: torch.nn.Module) -> bool:
-    return hasattr(getattr(module, "config", None), "_attn_implementation") and (
-        uses_interface(module) or "scaled_dot_product_attention" in _names_in_forward(module))
+    return uses_interface(module) or "scaled_dot_product_attention" in _names_in_forward(module)
 
 
 def advice(model: torch.nn.Module) -> str:
     """What may help where no attention was found: before transformers 5, eager modules are classes of their own."""
     implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if implementation == "eager" and int(transformers.__version__.split(".")[0]) < 5:
-        return f" {transformers.__version__}; load it with attn_implementation='sdpa', or take transformers 5"
-    return f" {transformers.__version__}"
+        return f"{transformers.__version__}; load it with attn_implementation='sdpa', or take transformers 5"
+    return transformers.__version__
 
 
 def is_enabled(module: torch.nn.Module) -> bool:
@@ -80,22 +79,34 @@ def is_enabled(module: torch.nn.Module) -> bool:
 
 
 def exact_config(module: torch.nn.Module) -> Any:
-    """The config of a module without our changes."""
-    return module._ramify.config if is_enabled(module) else module.config
+    """The config of a module without our changes; None where it has none."""
+    return module._ramify.config if is_enabled(module) else getattr(module, "config", None)
 
 
 def attach(module: torch.nn.Module, settings: Settings, config: Any) -> None:
-    module._ramify = Enabled(settings, module.config)
+    module._ramify = Enabled(settings, getattr(module, "config", None))
     if uses_interface(module):
         module.config = config
     else:
         module.forward = functools.partial(_forward_with_calls_caught, module)
 
 
+def spare_the_full_mask(modules: List[torch.nn.Module], config: Any) -> None:
+    """For modules that are all layers of a model: none of them needs an N x N mask, and the model makes what its own
+    config asks for, so that asks for the padding alone. The other half of an encoder-decoder may need more."""
+    if not uses_interface(modules[0]) or getattr(config, "is_encoder_decoder", False):
+        return
+    for module in modules:
+        module._ramify.model_implementation = config._attn_implementation
+    config._attn_implementation_internal = NAME
+
+
 def detach(module: torch.nn.Module) -> None:
     enabled = module.__dict__.pop("_ramify")
+    if not uses_interface(module):
+        del module.forward
+        return
     module.config = enabled.config
-    module.__dict__.pop("forward", None)
     if enabled.model_implementation is not None and module.config._attn_implementation == NAME:
         module.config._attn_implementation_internal = enabled.model_implementation
 
@@ -104,7 +115,8 @@ def detach(module: torch.nn.Module) -> None:
 
 
 @torch.compiler.disable  # the forest depends on the lengths, that is, on values
-def interface_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **options):
+def interface_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None,
+                        **options):
     """The function behind the name: ``[batch, heads, tokens, dim]`` to ``[batch, tokens, heads, dim]``."""
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     if not is_enabled(module):
@@ -112,11 +124,12 @@ def interface_attention(module, query, key, value, attention_mask, dropout=0.0, 
                                 is_causal=is_causal, **options)
     for name, meaning in _UNSUPPORTED.items():
         if options.get(name) is not None:
-            raise ValueError(f"attention: {type(module).__name__} has {meaning} ({name}), which hierarchical attention has not")
+            raise ValueError(f"attention: {type(module).__name__} has {meaning} ({name}), which hierarchical attention "
+                             "has not")
     window = options.get("sliding_window")
     if window is not None and window < query.shape[2]:
-        raise ValueError(f"attention: {type(module).__name__} has a sliding window of {window} tokens, which hierarchical "
-                         f"attention has not; these are {query.shape[2]} tokens")
+        raise ValueError(f"attention: {type(module).__name__} has a sliding window of {window} tokens, which "
+                         f"hierarchical attention has not; these are {query.shape[2]} tokens")
     if options.get("output_attentions") or getattr(module.config, "output_attentions", False):
         _refuse_weights(module)
     out = hierarchical_attention(module, query, key, value, attention_mask, dropout, scaling, causal)
@@ -132,8 +145,9 @@ def _exact_attention(module, query, key, value, mask, causal, **options):
 
 
 def _refuse_weights(module):
-    raise ValueError(f"attention: {type(module).__name__} is asked for its attention weights or a mask of heads; hierarchical "
-                     "attention has no N x N weights: leave out output_attentions and head_mask, or disable() the model")
+    raise ValueError(f"attention: {type(module).__name__} is asked for its attention weights or for a mask of heads; "
+                     "hierarchical attention makes no N x N weights: leave out output_attentions and head_mask, or "
+                     "disable() the model")
 
 
 def hierarchical_attention(module, query, key, value, mask, dropout, scale, is_causal):
@@ -141,8 +155,8 @@ def hierarchical_attention(module, query, key, value, mask, dropout, scale, is_c
     settings = module._ramify.settings
     batch, _, tokens, _ = query.shape
     if key.shape[2] != tokens:
-        raise ValueError(f"attention: {tokens} queries and {key.shape[2]} keys; hierarchical attention needs all tokens at "
-                         "once: generate with use_cache=False, and not in cross attention")
+        raise ValueError(f"attention: {tokens} queries and {key.shape[2]} keys; hierarchical attention needs all tokens "
+                         "at once: generate with use_cache=False; there is none for cross attention")
     if dropout and not settings.warned:
         settings.warned = True
         warnings.warn(f"ramify.hf: layers with hierarchical attention train without the dropout of attention weights "
@@ -181,7 +195,8 @@ class _CaughtCalls(TorchFunctionMode):
         self.caught = True
         return self._attention(*args, **(kwargs or {}))
 
-    def _attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    def _attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+                   enable_gqa=False):
         return hierarchical_attention(self.module, query, key, value, attn_mask, dropout_p, scale, is_causal)
 
 

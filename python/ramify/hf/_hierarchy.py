@@ -32,17 +32,17 @@ class Hierarchy:
             Forest.grid_windows([(1, 1)], self._windows)
 
     def forest(self, lengths: Tuple[int, ...], device: torch.device) -> Tuple[Forest, Optional[torch.Tensor]]:
-        """The forest of sequences of these lengths, and the order in which it takes their tokens; None: as they come."""
+        """The forest of sequences of these lengths, and the order in which it takes their tokens (None: as they are)."""
         if self._function is None:
             return _forest(lengths, self._windows, self._grid, device)
         forest = self._function(list(lengths))
         if not isinstance(forest, Forest):
-            raise ValueError(f"attention: the function given as hierarchy returned {type(forest).__name__}; expected a "
-                             "ramify.Forest")
+            raise ValueError(f"attention: the function given as hierarchy returned {type(forest).__name__}; expected "
+                             "a ramify.Forest")
         sizes = forest._field("tree_leaf_begin").diff().tolist()
         if sizes != list(lengths):
-            raise ValueError(f"attention: the forest given as hierarchy has trees of {sizes} leaves; the sequences have "
-                             f"{list(lengths)} tokens")
+            raise ValueError(f"attention: the forest given as hierarchy has trees of {sizes} leaves; the sequences "
+                             f"have {list(lengths)} tokens")
         return forest.to(device), None
 
 
@@ -67,7 +67,8 @@ def _grid_shape(grid: Any, config: Any) -> Optional[Tuple[int, int]]:
     if grid is True:
         image, patch = (_pair(getattr(config, name, None)) for name in ("image_size", "patch_size"))
         if image is None or patch is None:
-            raise ValueError(f"enable: {type(config).__name__} has no image_size and patch_size; give grid as (rows, columns)")
+            raise ValueError(f"enable: {type(config).__name__} has no image_size and patch_size; give grid as (rows, "
+                             "columns)")
         return image[0] // patch[0], image[1] // patch[1]
     shape = _pair(grid)
     if shape is None or isinstance(grid, int) or min(shape) < 1:

@@ -1,8 +1,8 @@
 """What an attention mask of transformers says: which tokens are real, and whether attention is causal.
 
 A mask is made once for all layers, in the form that the model's own attention wants: nothing, ``[batch, tokens]``, or
-``[batch, 1, tokens, tokens]`` of booleans or of numbers to add. The last form can hold anything; here it may hold padding
-and causality alone.
+``[batch, 1, tokens, tokens]`` of booleans or of numbers to add. The last form can hold anything; here it may hold
+padding and causality alone.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def read(mask: Optional[torch.Tensor], batch: int, tokens: int, is_causal: bool)
     if mask is None:
         return None, is_causal
     if not isinstance(mask, torch.Tensor):
-        raise ValueError(f"attention: the mask is a {type(mask).__name__}, which hierarchical attention does not read; load "
-                         "the model with attn_implementation='sdpa'")
+        raise ValueError(f"attention: the mask is a {type(mask).__name__}, which hierarchical attention does not read; "
+                         "load the model with attn_implementation='sdpa'")
     # Tensors of inference mode count no changes; the model has just made them, and nothing changes them.
     asked = (0 if mask.is_inference() else mask._version, batch, tokens, is_causal)
     known = _read.get(mask)
@@ -64,8 +64,8 @@ def _read_now(mask, batch, tokens, is_causal):
         real, is_causal = _open(mask)
         real = real.expand(batch, tokens)
     else:
-        raise ValueError(f"attention: the mask has shape {list(mask.shape)}; expected the padding of {batch} sequences of "
-                         f"{tokens} tokens")
+        raise ValueError(f"attention: the mask has shape {list(mask.shape)}; expected the padding of {batch} sequences "
+                         f"of {tokens} tokens")
     lengths = tuple(real.sum(-1).tolist())
     if all(length == tokens for length in lengths):
         return None, is_causal
@@ -73,7 +73,7 @@ def _read_now(mask, batch, tokens, is_causal):
 
 
 def _open(mask: torch.Tensor) -> Tuple[torch.Tensor, bool]:
-    """The real tokens ``[batch, tokens]`` of a full mask, and whether it is causal; an error where it is anything else."""
+    """The real tokens ``[batch, tokens]`` of a full mask, and whether it is causal; an error where it says more."""
     keep = mask if mask.dtype == torch.bool else mask == 0
     real = keep[:, 0, -1]  # the last row sees all there is, causal or not
     if mask.dtype == torch.bool or bool((keep | (mask <= _MASKED)).all()):
@@ -84,4 +84,4 @@ def _open(mask: torch.Tensor) -> Tuple[torch.Tensor, bool]:
             if bool(((keep == expected).all(-1) | (keep.all(-1) & ~expected.any(-1))).all()):
                 return real, is_causal
     raise ValueError("attention: the mask is not just padding; hierarchical attention takes no masks of your own, biases, "
-                     "sliding windows or packed sequences. disable() the model, or leave out the layers that have them")
+                     "sliding windows or packed sequences: disable() the model, or leave out the layers that have them")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterable, List, Union
+from typing import Any, Dict, Iterable, List, NamedTuple, Union
 
 import torch
 
@@ -12,26 +12,43 @@ from . import _attention
 _CROSS = re.compile("cross|encoder_attn|enc_?dec", re.IGNORECASE)
 
 
-def find(model: torch.nn.Module) -> Dict[int, torch.nn.Module]:
-    """The modules that compute the attention of each layer."""
+class Stack(NamedTuple):
+    """The attention layers of a model, and the config that they share."""
+
+    layers: Dict[int, torch.nn.Module]
+    config: Any
+
+
+def find(model: torch.nn.Module) -> Stack:
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"enable: model is {type(model).__name__}; expected a model of transformers")
     kind = type(model).__name__
     found = {name: module for name, module in model.named_modules() if _attention.is_attention(module)}
     if not found:
-        raise ValueError(f"enable: {kind} has no attention that can be replaced: it does not use the attention interface of "
-                         f"transformers{_attention.advice(model)}")
+        raise ValueError(f"enable: {kind} has no attention that can be replaced: it does not use the attention interface "
+                         f"of transformers {_attention.advice(model)}")
     for name, module in found.items():
         if _CROSS.search(f"{name} {type(module).__name__}"):
-            raise ValueError(f"enable: {kind} has cross attention ({name}), which sees another sequence; enable its encoder "
-                             "alone, such as model.get_encoder()")
+            raise ValueError(f"enable: {kind} has cross attention ({name}), which looks at another sequence; enable its "
+                             "encoder alone, such as model.get_encoder()")
+    configs = {name: _config(model, name) for name in found}
     stacks: Dict[int, List[str]] = {}
-    for name, module in found.items():
-        stacks.setdefault(id(_attention.exact_config(module)), []).append(name)
+    for name, config in configs.items():
+        stacks.setdefault(id(config), []).append(name)
     if len(stacks) > 1:
         parts = " and ".join(_common_part(names) for names in stacks.values())
         raise ValueError(f"enable: {kind} has several stacks of layers, {parts}; enable one of these parts")
-    return dict(zip(_numbers(list(found), kind), found.values()))
+    return Stack(dict(zip(_numbers(list(found), kind), found.values())), next(iter(configs.values())))
+
+
+def _config(model: torch.nn.Module, name: str) -> Any:
+    """The config of a module, or of the nearest around it that has one."""
+    parts = name.split(".") if name else []
+    for end in range(len(parts), -1, -1):
+        config = _attention.exact_config(model.get_submodule(".".join(parts[:end])))
+        if config is not None:
+            return config
+    return None
 
 
 def _common_part(names: List[str]) -> str:
@@ -53,8 +70,8 @@ def _numbers(names: List[str], kind: str) -> List[int]:
         varying = counting[-1:] or [("0",)]
     numbers = [int(part) for part in varying[0]]
     if len(varying) > 1 or len(set(numbers)) < len(names):
-        raise ValueError(f"enable: the layers of {kind} cannot be numbered ({', '.join(names[:3])}, …); enable a part that has "
-                         "one attention a layer")
+        raise ValueError(f"enable: the layers of {kind} cannot be numbered ({', '.join(names[:3])}, …); enable a part that "
+                         "has one attention a layer")
     return numbers
 
 
