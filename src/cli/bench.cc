@@ -234,8 +234,12 @@ void add_attention(CLI::App& bench_command) {
 void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measure the speed of what ramify computes");
   command->require_subcommand(1);
-  command->footer("Example:\n  ramify bench attention --tokens 512,4096");
+  command->footer(
+      "Examples:\n"
+      "  ramify bench attention --tokens 512,4096\n"
+      "  ramify bench model models/gte-small --tokens 512,8192");
   add_attention(*command);
+  add_bench_model(*command);
 }
 
 }  // namespace ramify::cli

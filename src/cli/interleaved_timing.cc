@@ -35,14 +35,14 @@ void take_turn(const Contender& contender, Samples& samples) {
   samples.total += turn;
 }
 
+}  // namespace
+
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
-
-}  // namespace
 
 std::vector<Timing> time_interleaved(std::span<const Contender> contenders,
                                      const std::function<void(std::string_view)>& progress) {

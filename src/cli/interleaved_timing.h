@@ -22,4 +22,6 @@ struct Contender {
 std::vector<Timing> time_interleaved(std::span<const Contender> contenders,
                                      const std::function<void(std::string_view)>& progress);
 
+double median(std::vector<double> values);  // of at least one
+
 }  // namespace ramify::cli

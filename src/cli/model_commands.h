@@ -47,6 +47,16 @@ struct CompareCommand {
   std::string json, html;  // files; json "-": standard output, instead of the table
 };
 
+struct ModelBenchCommand {
+  ModelOptions model;
+  std::vector<int64_t> tokens = {128, 512, 2048, 8192};  // one row each
+  int64_t batch = 1;                                     // texts
+  bool json = false;
+};
+
+using RunModelBench = int(const ModelBenchCommand&);
+inline constexpr const char* kModelBenchFunction = "ramify_run_model_bench";
+
 using RunCompare = int(const CompareCommand&);
 inline constexpr const char* kCompareFunction = "ramify_run_compare";
 

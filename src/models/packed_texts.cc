@@ -4,7 +4,8 @@
 
 namespace ramify::models {
 
-PackedTexts::PackedTexts(std::span<const TokenizedText* const> texts, int64_t first_position, at::Device device) {
+PackedTexts::PackedTexts(std::span<const TokenizedText* const> texts, int64_t first_position, int64_t max_tokens,
+                         at::Device device) {
   for (const TokenizedText* text : texts) {
     begin_.push_back(begin_.back() + static_cast<int64_t>(text->ids.size()));
     structures_.push_back(text->structure);
@@ -17,7 +18,7 @@ PackedTexts::PackedTexts(std::span<const TokenizedText* const> texts, int64_t fi
     for (size_t i = 0; i < text->ids.size(); ++i) {
       *ids++ = text->ids[i];
       *types++ = text->types[i];
-      *positions++ = first_position + static_cast<int64_t>(i);
+      *positions++ = first_position + static_cast<int64_t>(i) % max_tokens;
     }
   }
   ids_ = ids_.to(device), types_ = types_.to(device), positions_ = positions_.to(device);

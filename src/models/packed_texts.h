@@ -24,8 +24,10 @@ struct TokenizedText {
 
 class PackedTexts {
  public:
-  // `first_position`: of the first token of every text.
-  PackedTexts(std::span<const TokenizedText* const> texts, int64_t first_position, at::Device device);
+  // Tokens of every text have the positions `first_position` and so on; behind `max_tokens` they begin anew, which
+  // means nothing to a model and is for measuring times only.
+  PackedTexts(std::span<const TokenizedText* const> texts, int64_t first_position, int64_t max_tokens,
+              at::Device device);
 
   const at::Tensor& ids() const { return ids_; }              // [T] int64
   const at::Tensor& types() const { return types_; }          // [T] int64

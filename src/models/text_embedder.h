@@ -14,8 +14,8 @@ namespace ramify::models {
 struct EmbedOptions {
   AttentionPlan plan;
   Pooling pooling = Pooling::mean;
-  bool normalize = false;                      // vectors of length 1
-  int64_t batch_tokens = 8192;                 // at most, in one batch
+  bool normalize = false;       // vectors of length 1
+  int64_t batch_tokens = 8192;  // at most, in one batch
   Trace* trace = nullptr;
   std::function<bool(size_t texts)> on_batch;  // how many are done; false: stop
 };

@@ -73,7 +73,7 @@ TextModel::TextModel(const std::string& folder, const Options& options)
 }
 
 PackedTexts TextModel::pack(std::span<const TokenizedText* const> texts) const {
-  return PackedTexts(texts, config().first_position, device_);
+  return PackedTexts(texts, config().first_position, config().max_tokens(), device_);
 }
 
 at::Tensor TextModel::token_rows(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace) const {

@@ -74,13 +74,13 @@ std::string swap_table(const std::vector<Swap>& swaps) {
                           {"Precision", Align::number},
                           {"Recall", Align::number},
                           {"F1", Align::number},
-                          {"Agreement", Align::number},
+                          {"Agree", Align::number},
                           {"Cosine", Align::number},
                           {"KL", Align::number},
                           {"Paper FLOPs", Align::number},
-                          {"Multiply-adds", Align::number},
-                          {"Attention time", Align::number},
-                          {"Whole time", Align::number}},
+                          {"True FLOPs", Align::number},
+                          {"Attention", Align::number},
+                          {"Whole", Align::number}},
               .rows = {}};
   const Swap& exact = swaps.front();
   for (const Swap& swap : swaps) {

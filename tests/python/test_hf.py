@@ -22,8 +22,17 @@ SIZE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "in
 TEXT = {**SIZE, "vocab_size": 60, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
+def sharpened(model):
+    """The model with larger weights: as they are made, attention is nearly uniform, and any attention would do."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4)
+    return model.eval()
+
+
 def make(kind, implementation="sdpa", **changes):
-    """A small model with random weights whose attention is far from uniform."""
+    """A small model with random weights."""
     if kind == "bert":
         config = transformers.BertConfig(**{**TEXT, **changes})
     elif kind == "roberta":
@@ -38,12 +47,7 @@ def make(kind, implementation="sdpa", **changes):
         config = transformers.LlamaConfig(**{**SIZE, "vocab_size": 60, "num_key_value_heads": 2, "pad_token_id": 0,
                                              **changes})
     torch.manual_seed(0)
-    model = transformers.AutoModel.from_config(config, attn_implementation=implementation)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.mul_(4)
-    return model.eval()
+    return sharpened(transformers.AutoModel.from_config(config, attn_implementation=implementation))
 
 
 TEXT_KINDS = ["bert", "roberta", "distilbert", "llama"]
@@ -67,7 +71,7 @@ def texts(kind, side="right"):
         batch["position_ids"][b, where] = torch.arange(length) + first
         alone.append({"input_ids": tokens[b:b + 1, :length], "position_ids": torch.arange(length)[None] + first})
     if kind == "distilbert":
-        for inputs in (batch, *alone):  # it takes none, so only padding on the right keeps positions
+        for inputs in (batch, *alone):
             del inputs["position_ids"]
     return batch, alone
 
@@ -119,11 +123,9 @@ def test_layers_may_be_eager(kind):
 
 
 @pytest.mark.parametrize("tie", ["block", "none"])
-@pytest.mark.parametrize("side", ["right", "left", "anywhere"])
-@pytest.mark.parametrize("kind", TEXT_KINDS)
+@pytest.mark.parametrize("kind, side", [(kind, side) for kind in TEXT_KINDS for side in ("right", "left", "anywhere")
+                                        if kind != "distilbert" or side == "right"])  # it takes no position_ids
 def test_a_padded_batch_equals_its_texts_alone(kind, side, tie):
-    if kind == "distilbert" and side != "right":
-        pytest.skip("DistilBERT takes no position_ids")
     batch, alone = texts(kind, side)
     model = make(kind)
     exact = hidden(model, batch)
@@ -306,15 +308,15 @@ def test_dropout_of_attention_is_warned_of_once():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_a_compiled_model_computes_the_same(kind):
-    model = make(kind)
+@pytest.mark.parametrize("kind, layers", [("bert", [1]), ("llama", "all")])
+def test_a_compiled_model_computes_the_same(kind, layers):
+    model = hf.enable(make(kind, num_hidden_layers=2), (2, 4), layers)
     batch, _ = texts(kind)
-    for layers in ([1], "all"):
-        hf.enable(model, (2, 4), layers)
-        expected = hidden(model, batch)
-        torch._dynamo.reset()
-        close(hidden(torch.compile(model, backend="eager"), batch), expected)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager")
+    close(hidden(compiled, batch), hidden(model, batch))
+    batch["attention_mask"][1, 20:] = 0
+    close(hidden(compiled, batch), hidden(model, batch))
 
 
 def test_a_mask_that_is_changed_in_place_is_read_again():
@@ -467,9 +469,10 @@ def test_a_causal_model_needs_the_self_term():
 
 
 def bart():
-    return transformers.BartModel(transformers.BartConfig(
-        vocab_size=60, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
-        encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64, dropout=0.0, attention_dropout=0.0)).eval()
+    torch.manual_seed(0)
+    return sharpened(transformers.BartModel(transformers.BartConfig(
+        vocab_size=60, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64, dropout=0.0)))
 
 
 def clip():
@@ -551,15 +554,18 @@ def full_mask(pattern, dtype):
     return mask + 0.5 if pattern == "bias" else mask
 
 
-@pytest.mark.parametrize("pattern", ["padding", "one pair", "sliding window", "two documents", "bias"])
-@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
+@pytest.mark.parametrize("pattern, dtype", [
+    (pattern, dtype) for pattern in ("padding", "one pair", "sliding window", "two documents", "bias")
+    for dtype in (torch.bool, torch.float32) if pattern != "bias" or dtype != torch.bool])
 @pytest.mark.parametrize("layers", [[1], "all"], ids=str)
 def test_full_masks_may_hold_padding_alone(pattern, dtype, layers):
-    if pattern == "bias" and dtype == torch.bool:
-        pytest.skip("booleans hold no biases")
     model = hf.enable(make("bert"), (2, 3), layers)
     ids = torch.randint(2, 60, (2, 8), generator=torch.Generator().manual_seed(6))
     mask = full_mask(pattern, dtype)
+    if BEFORE_5:
+        if dtype != torch.bool:
+            pytest.skip("BERT takes no masks to add before transformers 5")
+        mask = mask[:, 0]  # the form that it takes there
     if pattern == "padding":
         padding = torch.ones(2, 8, dtype=torch.int64)
         padding[1, 5:] = 0

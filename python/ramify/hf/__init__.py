@@ -1,8 +1,8 @@
 """Hierarchical attention inside models of Hugging Face's transformers, in the layers that one chooses.
 
 :func:`enable` changes the attention of a model in place and :func:`disable` takes it back; parameters, ``state_dict``
-and ``save_pretrained`` are those of the model as it was. It goes through the attention interface of transformers, so any
-model that uses it will do: nothing here knows an architecture by name.
+and ``save_pretrained`` are those of the model as it was. It goes through the attention interface of transformers, so
+any model that uses it will do: nothing here knows an architecture by name.
 """
 
 from __future__ import annotations

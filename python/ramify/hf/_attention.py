@@ -155,8 +155,8 @@ def hierarchical_attention(module, query, key, value, mask, dropout, scale, is_c
     settings = module._ramify.settings
     batch, _, tokens, _ = query.shape
     if key.shape[2] != tokens:
-        raise ValueError(f"attention: {tokens} queries and {key.shape[2]} keys; hierarchical attention needs all tokens "
-                         "at once: generate with use_cache=False; there is none for cross attention")
+        raise ValueError(f"attention: {tokens} queries and {key.shape[2]} keys; hierarchical attention needs all "
+                         "tokens at once: generate with use_cache=False; there is none for cross attention")
     if dropout and not settings.warned:
         settings.warned = True
         warnings.warn(f"ramify.hf: layers with hierarchical attention train without the dropout of attention weights "

@@ -32,7 +32,7 @@ class Hierarchy:
             Forest.grid_windows([(1, 1)], self._windows)
 
     def forest(self, lengths: Tuple[int, ...], device: torch.device) -> Tuple[Forest, Optional[torch.Tensor]]:
-        """The forest of sequences of these lengths, and the order in which it takes their tokens (None: as they are)."""
+        """The forest of sequences of these lengths, and the order in which it takes their tokens; None: as it is."""
         if self._function is None:
             return _forest(lengths, self._windows, self._grid, device)
         forest = self._function(list(lengths))

@@ -77,11 +77,17 @@ def _open(mask: torch.Tensor) -> Tuple[torch.Tensor, bool]:
     keep = mask if mask.dtype == torch.bool else mask == 0
     real = keep[:, 0, -1]  # the last row sees all there is, causal or not
     if mask.dtype == torch.bool or bool((keep | (mask <= _MASKED)).all()):
-        for is_causal in (False, True):
-            expected = real[:, None, None, :].expand(-1, 1, keep.shape[2], -1)
-            expected = expected.tril() if is_causal else expected
-            # A row without any token to look at may be open to all of them instead: some softmaxes need that.
-            if bool(((keep == expected).all(-1) | (keep.all(-1) & ~expected.any(-1))).all()):
-                return real, is_causal
-    raise ValueError("attention: the mask is not just padding; hierarchical attention takes no masks of your own, biases, "
-                     "sliding windows or packed sequences: disable() the model, or leave out the layers that have them")
+        every_row = real[:, None, None, :].expand_as(keep)
+        if _same(keep, every_row):
+            return real, False
+        if _same(keep, every_row.tril()):
+            return real, True
+    raise ValueError("attention: the mask is not just padding; hierarchical attention takes no masks of your own, "
+                     "biases, sliding windows or packed sequences: disable() the model, or leave out such layers")
+
+
+def _same(keep: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether all rows are equal. One that sees no token may be open to all instead: some softmaxes need that."""
+    if torch.equal(keep, expected):
+        return True
+    return bool(((keep == expected).all(-1) | (keep.all(-1) & ~expected.any(-1))).all())

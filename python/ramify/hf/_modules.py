@@ -25,12 +25,12 @@ def find(model: torch.nn.Module) -> Stack:
     kind = type(model).__name__
     found = {name: module for name, module in model.named_modules() if _attention.is_attention(module)}
     if not found:
-        raise ValueError(f"enable: {kind} has no attention that can be replaced: it does not use the attention interface "
-                         f"of transformers {_attention.advice(model)}")
+        raise ValueError(f"enable: {kind} has no attention that can be replaced: it does not use the attention "
+                         f"interface of transformers {_attention.advice(model)}")
     for name, module in found.items():
         if _CROSS.search(f"{name} {type(module).__name__}"):
-            raise ValueError(f"enable: {kind} has cross attention ({name}), which looks at another sequence; enable its "
-                             "encoder alone, such as model.get_encoder()")
+            raise ValueError(f"enable: {kind} has cross attention ({name}), which looks at another sequence; enable "
+                             "its encoder alone, such as model.get_encoder()")
     configs = {name: _config(model, name) for name in found}
     stacks: Dict[int, List[str]] = {}
     for name, config in configs.items():
@@ -70,8 +70,8 @@ def _numbers(names: List[str], kind: str) -> List[int]:
         varying = counting[-1:] or [("0",)]
     numbers = [int(part) for part in varying[0]]
     if len(varying) > 1 or len(set(numbers)) < len(names):
-        raise ValueError(f"enable: the layers of {kind} cannot be numbered ({', '.join(names[:3])}, …); enable a part that "
-                         "has one attention a layer")
+        raise ValueError(f"enable: the layers of {kind} cannot be numbered ({', '.join(names[:3])}, …); enable a part "
+                         "that has one attention a layer")
     return numbers
 
 
