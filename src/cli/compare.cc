@@ -40,6 +40,9 @@ void add_compare(CLI::App& app) {
   compare->add_option("--drift-texts", command->drift_texts, "texts whose layers and rows of attention are compared")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
+  compare->add_option("--batch-tokens", command->batch_tokens, "most tokens in a batch")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
   compare->add_option("--json", command->json, "file for all figures; - for standard output, without the table");
   compare->add_option("--html", command->html, "file for a page with the table and plots");
   compare->footer(

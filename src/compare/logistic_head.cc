@@ -1,5 +1,6 @@
 #include "compare/logistic_head.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dot.h>

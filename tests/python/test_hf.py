@@ -1,4 +1,4 @@
-"""ramify.hf: hierarchical attention inside models of transformers, against the models' own and against ramify.attention."""
+"""ramify.hf: hierarchical attention inside models of transformers, against the models' own and ramify.attention."""
 
 import copy
 import gc
@@ -38,8 +38,9 @@ def make(kind, implementation="sdpa", **changes):
     elif kind == "roberta":
         config = transformers.RobertaConfig(**{**TEXT, "max_position_embeddings": 80, **changes})
     elif kind == "distilbert":
-        config = transformers.DistilBertConfig(**{"vocab_size": 60, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48,
-                                                  "dropout": 0.0, "attention_dropout": 0.0, **changes})
+        config = transformers.DistilBertConfig(**{
+            "vocab_size": 60, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "dropout": 0.0,
+            "attention_dropout": 0.0, **changes})
     elif kind == "vit":
         config = transformers.ViTConfig(**{**SIZE, "image_size": 48, "patch_size": 8, "hidden_dropout_prob": 0.0,
                                            "attention_probs_dropout_prob": 0.0, **changes})
@@ -162,7 +163,8 @@ def test_only_the_chosen_layers_change():
     hf.enable(model, (2, 4), [1, 3])
     calls = []
     for module in attentions(model):
-        module.register_forward_hook(lambda _, args, kwargs, out: calls.append((args, kwargs, out[0])), with_kwargs=True)
+        module.register_forward_hook(lambda _, args, kwargs, out: calls.append((args, kwargs, out[0])),
+                                     with_kwargs=True)
     model(**batch)
     assert len(calls) == 5
     changed = [not torch.equal(module(*args, **kwargs)[0], out) for module, (args, kwargs, out)
@@ -284,14 +286,45 @@ def test_training_learns():
     assert losses[-1] < 0.2 * losses[0]
 
 
-def test_training_after_inference_mode_with_the_same_mask():
-    model = hf.enable(make("bert"), (2, 4))
-    batch, _ = texts("bert")
+def layer_function(**options):
+    """The attention of one enabled layer, as its module calls it, with queries, keys and values for 8 tokens."""
+    module = attentions(hf.enable(make("llama"), layers=[1], **options))[1]
+    q, k, v = torch.randn(3, 2, 4, 8, 8, generator=torch.Generator().manual_seed(7)).unbind()
+    function = transformers.AttentionInterface()["ramify"]
+    return lambda mask, **more: function(module, q, k, v, mask, **more)[0], (q, k, v)
+
+
+def test_training_after_inference_mode_with_the_same_mask_and_forest():
+    attend, tensors = layer_function(hierarchy=(3, 5))
+    mask = torch.ones(2, 8, dtype=torch.bool)
+    mask[1, :2] = False
     with torch.inference_mode():
-        expected = hidden(model, batch).clone()
-    out = hidden(model.train(), batch)
+        expected = attend(mask).clone()
+    for tensor in tensors:
+        tensor.requires_grad_()
+    out = attend(mask)
     close(out, expected)
     out.sum().backward()
+    assert all(tensor.grad.isfinite().all() for tensor in tensors)
+    model = hf.enable(make("vit"), (3,), grid=True)
+    with torch.inference_mode():
+        hidden(model, images())
+    hidden(model, images()).sum().backward()
+
+
+def test_a_mask_that_is_changed_in_place_is_read_again():
+    attend, _ = layer_function(hierarchy=(2, 4))
+    mask = torch.ones(2, 8, dtype=torch.bool)
+    mask[1, 6:] = False
+    before = attend(mask)
+    mask[1, 5] = False
+    assert torch.equal(attend(mask), attend(mask.clone())) and not torch.equal(attend(mask), before)
+
+
+def test_the_scale_is_that_of_the_model():
+    attend, (q, k, v) = layer_function(hierarchy=(2, 4))
+    expected = ramify.attention_padded(q, k, v, None, (2, 4), scale=0.7, causal="prefix")
+    close(attend(None, scaling=0.7), expected.transpose(1, 2), 1e-6)
 
 
 def test_dropout_of_attention_is_warned_of_once():
@@ -319,15 +352,6 @@ def test_a_compiled_model_computes_the_same(kind, layers):
     close(hidden(compiled, batch), hidden(model, batch))
 
 
-def test_a_mask_that_is_changed_in_place_is_read_again():
-    model = hf.enable(make("llama"), (2, 4))
-    batch, _ = texts("llama")
-    hidden(model, batch)
-    batch["attention_mask"][1, 20:] = 0
-    fresh = {**batch, "attention_mask": batch["attention_mask"].clone()}
-    assert torch.equal(hidden(model, batch), hidden(model, fresh))
-
-
 def test_forests_are_made_once_for_all_layers_and_few_are_kept(monkeypatch):
     made = []
     windows = Forest.windows
@@ -352,10 +376,10 @@ def test_masks_are_not_kept_alive():
     assert len(hf._masks._read) == before
 
 
-@pytest.mark.skipif(BEFORE_5, reason="models before transformers 5 make their masks without the mask interface")
-def test_with_all_layers_chosen_no_full_mask_is_made():
-    model = make("bert")
-    batch, _ = texts("bert")
+@pytest.mark.parametrize("kind", ["llama", *([] if BEFORE_5 else ["bert"])])  # BERT made its own masks before 5
+def test_with_all_layers_chosen_no_full_mask_is_made(kind):
+    model = make(kind)
+    batch, _ = texts(kind)
     shapes = []
     attentions(model)[0].register_forward_hook(
         lambda _, args, kwargs, __: shapes.append(kwargs.get("attention_mask", args[1] if args[1:] else None).dim()),
@@ -384,18 +408,19 @@ def test_a_function_gives_the_structure():
     single = Forest.from_segments([[4, 17], [2]])
     close(out[:21], hidden(hf.enable(model, lambda lengths: single, [0, 2]), alone[0])[0])
     assert (out - hidden(hf.enable(model, FLAT, [0, 2]), batch)).abs().max() > 1e-2
-    for wrong, message in ((single, r"trees of \[21\] leaves; the sequences have"), ([3], "returned list; expected a ramify")):
+    for wrong, message in ((single, r"trees of \[21\] leaves; the sequences have"), ([3], "returned list; expected a")):
         with pytest.raises(ValueError, match=message):
             hf.enable(model, lambda lengths, wrong=wrong: wrong)(**batch)
 
 
 @pytest.mark.parametrize("grid", [True, (6, 6)], ids=str)
 @pytest.mark.parametrize("windows", ["2x2", [(2, 2)], (2,), 2], ids=str)
-def test_patches_of_an_image_form_windows_of_a_grid(windows, grid):
+def test_patches_of_an_image_form_windows_of_a_grid(windows, grid, monkeypatch):
     model = hf.enable(make("vit"), windows, [1], grid=grid)
     module = attentions(model)[1]
     # Token 0 is [CLS]; patch (r, c) is token 1 + 6 r + c. Nine windows of 2 x 2 patches beside [CLS], under one root.
-    groups = [[1 + 6 * r + c for r in (top, top + 1) for c in (left, left + 1)] for top in (0, 2, 4) for left in (0, 2, 4)]
+    groups = [[1 + 6 * r + c for r in (top, top + 1) for c in (left, left + 1)]
+              for top in (0, 2, 4) for left in (0, 2, 4)]
     forest = Forest.from_nested([[0, *groups]])
     order = torch.tensor([0, *sum(groups, [])])
     seen = {}
@@ -403,12 +428,10 @@ def test_patches_of_an_image_form_windows_of_a_grid(windows, grid):
     for name, part in zip("qkv", parts):
         part.register_forward_hook(lambda _, __, out, name=name: seen.__setitem__(name, out))
     captured = []
-    original = hf._attention.hierarchical_attention
-    try:
-        hf._attention.hierarchical_attention = lambda *given: captured.append(original(*given)) or captured[-1]
-        model(**images())
-    finally:
-        hf._attention.hierarchical_attention = original
+    attend = hf._attention.hierarchical_attention
+    monkeypatch.setattr(hf._attention, "hierarchical_attention",
+                        lambda *given: captured.append(attend(*given)) or captured[-1])
+    model(**images())
     for b in range(2):
         q, k, v = (seen[name][b].unflatten(-1, (4, 8))[order] for name in "qkv")
         expected = torch.empty(37, 4, 8)
@@ -509,9 +532,8 @@ def test_enable_refuses(model, options, message):
         hf.enable(model, **{"hierarchy": (2, 4), **options})
 
 
+@pytest.mark.skipif(not BEFORE_5, reason="transformers 5 has one class for all implementations")
 def test_eager_modules_of_old_versions_are_refused():
-    if not BEFORE_5:
-        pytest.skip("transformers 5 has one class for all implementations")
     with pytest.raises(ValueError, match="load it with attn_implementation='sdpa'"):
         hf.enable(make("bert", "eager"), (2, 4))
 
@@ -524,6 +546,7 @@ def test_parts_of_larger_models():
         hf.enable(model.get_encoder(), FLAT, layers)
         close(model(**batch).last_hidden_state, exact)
         hf.enable(model.get_encoder(), (2, 4), layers)
+        assert model.config._attn_implementation == "sdpa"  # which the decoder reads
         assert (model(**batch).last_hidden_state - exact).abs().max() > 1e-4
     hf.disable(model)
     assert torch.equal(model(**batch).last_hidden_state, exact)
@@ -538,12 +561,31 @@ def test_layers_are_numbered_inside_containers():
     assert [hasattr(module, "_ramify") for module in attentions(model)] == [False, False, True]
 
 
+class OwnAttention(torch.nn.Module):
+    """A module of somebody's own, which has no config."""
+
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def test_modules_of_your_own_that_call_torch():
+    model = torch.nn.ModuleDict({"cross_encoder": torch.nn.Sequential(OwnAttention(), OwnAttention())})
+    x = torch.randn(2, 4, 9, 8, generator=torch.Generator().manual_seed(8))
+    hf.enable(model, (2, 3), [1], tie="none")
+    first = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+    expected = ramify.attention_padded(first, first, first, None, (2, 3), tie="none", causal="prefix")
+    close(model["cross_encoder"](x), expected, 1e-6)
+    assert all("forward" not in module.__dict__ for module in hf.disable(model).modules())
+
+
 def full_mask(pattern, dtype):
     """The mask of two sequences of 8 tokens; the second has 5."""
     keep = torch.ones(2, 1, 8, 8, dtype=torch.bool)
     keep[1, :, :, 5:] = False
     if pattern == "one pair":
         keep[0, 0, 2, 4] = False
+    if pattern == "open row":
+        keep[1, 0, 2] = True
     if pattern == "sliding window":
         keep = keep.tril() & keep.triu(-2)
     if pattern == "two documents":
@@ -555,7 +597,7 @@ def full_mask(pattern, dtype):
 
 
 @pytest.mark.parametrize("pattern, dtype", [
-    (pattern, dtype) for pattern in ("padding", "one pair", "sliding window", "two documents", "bias")
+    (pattern, dtype) for pattern in ("padding", "one pair", "open row", "sliding window", "two documents", "bias")
     for dtype in (torch.bool, torch.float32) if pattern != "bias" or dtype != torch.bool])
 @pytest.mark.parametrize("layers", [[1], "all"], ids=str)
 def test_full_masks_may_hold_padding_alone(pattern, dtype, layers):
@@ -574,6 +616,17 @@ def test_full_masks_may_hold_padding_alone(pattern, dtype, layers):
         return
     with pytest.raises(ValueError, match="attention: the mask is not just padding"):
         model(input_ids=ids, attention_mask=mask)
+
+
+def test_rows_of_padding_may_be_open():
+    attend, _ = layer_function(hierarchy=(2, 4))
+    padding = torch.ones(2, 8, dtype=torch.bool)
+    padding[1, :3] = False
+    keep = padding[:, None, None, :].expand(2, 1, 8, 8).tril()
+    expected = attend(padding)
+    close(attend(keep), expected, 0)
+    keep[1, :, :3] = True  # as torch's softmax needed it
+    close(attend(keep), expected, 0)
 
 
 @pytest.mark.parametrize("layers", [[1], "all"], ids=str)
@@ -601,17 +654,14 @@ def test_attention_weights_are_refused(kind):
 
 
 def test_what_attention_functions_may_be_given_is_refused():
-    module = attentions(hf.enable(make("llama"), (2, 4), [1]))[1]
-    q, k, v = torch.randn(3, 1, 2, 5, 8)
-    function = transformers.AttentionInterface()["ramify"]
-    assert function(module, q, k, v, None)[0].shape == (1, 5, 2, 8)
+    attend, _ = layer_function(hierarchy=(2, 4))
     for option in ("position_bias", "softcap", "s_aux", "head_mask", "cu_seq_lens_q"):
         with pytest.raises(ValueError, match=f"attention: LlamaAttention has .*{option}"):
-            function(module, q, k, v, None, **{option: torch.ones(2)})
+            attend(None, **{option: torch.ones(2)})
     with pytest.raises(ValueError, match=r"the mask has shape \[1, 2, 1, 1\]"):
-        function(module, q, k, v, torch.ones(1, 2, 1, 1))
+        attend(torch.ones(1, 2, 1, 1))
     with pytest.raises(ValueError, match="the mask is a list"):
-        function(module, q, k, v, [1])
+        attend([1])
 
 
 @pytest.mark.skipif(VERSION < (5, 10), reason="T5 uses the attention interface in later versions")

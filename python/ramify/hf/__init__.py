@@ -76,7 +76,8 @@ def enable(
     disable(model)
     # Layers read the name of their attention from a config that the whole model shares: these get one of their own.
     config = copy.copy(stack.config)
-    config._attn_implementation_internal = _attention.NAME
+    if config is not None:
+        config._attn_implementation_internal = _attention.NAME
     for module in chosen:
         _attention.attach(module, settings, config)
     if len(chosen) == len(stack.layers):

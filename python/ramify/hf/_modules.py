@@ -9,7 +9,7 @@ import torch
 
 from . import _attention
 
-_CROSS = re.compile("cross|encoder_attn|enc_?dec", re.IGNORECASE)
+_CROSS = re.compile("cross_?att|encoder_attn|enc_?dec_?att", re.IGNORECASE)
 
 
 class Stack(NamedTuple):
