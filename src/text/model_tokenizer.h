@@ -10,7 +10,7 @@
 // Where tokens come from, to lay the sentences of a text over them:
 //
 //   const auto input = tokenizer.encode(text, {.max_length = 512, .with_spans = true});
-//   for (size_t i = input.first.begin; i < input.first.end; ++i) input.spans[i].of(text);
+//   for (size_t i = input.first.begin; i < input.first.end; ++i) input.spans[i].of(text);    // see Tokenizer::tokenize
 #pragma once
 
 #include <memory>

@@ -120,7 +120,7 @@ TEST(ByteLevelBpe, PrefixSpaceIsPutBeforeATextThatHasNone) {
   EXPECT_EQ(tokens(*tokenizer, "\nthe"), (Tokens{kSpace, "\xC4\x8A", "the"}));
   EXPECT_EQ(tokens(*tokenizer, ""), Tokens{});
   EXPECT_EQ(sources(*tokenizer, "the lo"), (Tokens{"the", " lo"}));
-  EXPECT_EQ(sources(*tokenizer, "\nthe"), (Tokens{"", "\n", "the"}));
+  EXPECT_EQ(sources(*tokenizer, "\nthe"), (Tokens{"\n", "\n", "the"}));
   expect_same_after_json(*tokenizer, "the");
   expect_sound_everywhere(*tokenizer);
   file["pre_tokenizer"].erase("add_prefix_space");
