@@ -26,7 +26,7 @@ def byte_level(vocabulary, merges):
     tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     known = tokenizer.get_vocab()
-    special = ROBERTA + ["<|endoftext|>"]
+    special = ROBERTA if "<s>" in known else ["<|endoftext|>"]
     tokenizer.add_special_tokens([each for each in special if getattr(each, "content", each) in known])
     if "<s>" in known and "</s>" in known:
         tokenizer.post_processor = processors.RobertaProcessing(("</s>", known["</s>"]), ("<s>", known["<s>"]),

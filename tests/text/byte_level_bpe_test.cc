@@ -175,6 +175,15 @@ TEST(ByteLevelBpe, SpecialTokensAreFoundInTheText) {
   EXPECT_EQ(tokens(*files.load_pair(), "lo <mask> the"), (Tokens{"lo", kSpace, "<mask>", "the"}));
 }
 
+TEST(ByteLevelBpe, EndOfTextIsATokenOfItsOwnOnlyWhereThereAreNoMarksOfSentences) {
+  const TemporaryFolder folder;
+  folder.write("merges.txt", "#version: 0.2\n");
+  folder.write("vocab.json", R"({"a": 0, "<": 1, ">": 2, "<|endoftext|>": 3})");  // as in GPT-2
+  EXPECT_EQ(tokens(*Tokenizer::load(folder.path()), "a<|endoftext|>"), (Tokens{"a", "<|endoftext|>"}));
+  folder.write("vocab.json", R"({"a": 0, "<": 1, ">": 2, "<|endoftext|>": 3, "<s>": 4})");  // as in RoBERTa
+  EXPECT_EQ(tokens(*Tokenizer::load(folder.path()), "a<s><|endoftext|>"), (Tokens{"a", "<s>", "<", ">"}));
+}
+
 // Tokens spell the text: byte for byte, whatever the text is.
 RC_GTEST_PROP(ByteLevelBpe, IdsDecodeToTheText, ()) {
   static const Files files;
