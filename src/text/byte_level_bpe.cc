@@ -6,7 +6,6 @@
 
 #include "text/byte_level.h"
 #include "text/tokenizers.h"
-#include "text/utf8.h"
 
 namespace ramify::text {
 namespace {

@@ -7,7 +7,6 @@
 #include "text/base64.h"
 #include "text/letters.h"
 #include "text/tokenizers.h"
-#include "text/utf8.h"
 
 namespace ramify::text {
 namespace {
