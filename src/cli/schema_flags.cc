@@ -22,7 +22,7 @@ void add_schema_flags(CLI::App& app, signal::SchemaSettings& settings) {
   add("--text-levels", settings.text_levels,
       "how texts are divided: a part of paragraph,sentence,token that ends in token, or text-leaf");
   add("--tokenizer", settings.tokenizer,
-      "vocab.txt, tokenizer.json or *.model instead of a vocabulary of the data's words");
+      "a published tokenizer (vocab.txt, vocab.json, tokenizer.json, *.model or their folder), not the data's words");
   add("--vocabulary", settings.vocabulary, "most words of a built vocabulary")->check(CLI::Range(2, 10'000'000));
   add("--min-count", settings.min_count, "rarer words are unknown")->check(from_one());
   add("--images", settings.images, "a .tar that image paths are looked up in, not beside the data");

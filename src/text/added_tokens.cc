@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -102,8 +101,7 @@ std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& list) {
   for (const auto& entry : list.get_ref<const nlohmann::json::array_t&>()) {
     AddedToken token;
     token.content = entry.at("content").get<std::string>();
-    const auto id = entry.at("id").get<int64_t>();
-    token.id = id <= std::numeric_limits<int32_t>::max() ? static_cast<int32_t>(std::max<int64_t>(id, -1)) : -1;
+    token.id = json_id(entry.at("id"));
     token.strips_left = json_flag(entry, "lstrip", false);
     token.strips_right = json_flag(entry, "rstrip", false);
     token.single_word = json_flag(entry, "single_word", false);

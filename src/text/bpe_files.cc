@@ -96,6 +96,12 @@ void check_model(const json& model, const std::string& path) {
   }
 }
 
+// RoBERTa's vocabulary has GPT-2's <|endoftext|>, too, but there it is no token to be looked for.
+std::vector<std::string> conventional_tokens(const Tokenizer& tokenizer) {
+  if (tokenizer.find("<s>") >= 0) return {"<s>", "</s>", "<pad>", "<unk>", "<mask>"};
+  return {"<|endoftext|>"};
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> load_vocab_json(const std::string& path) {
@@ -106,9 +112,8 @@ std::shared_ptr<const Tokenizer> load_vocab_json(const std::string& path) {
   settings.tokens = tokens_by_id(read_json_file(path), path);
   settings.merges = read_merges_txt(merges_path, make_vocabulary(settings.tokens, 0, path));
   settings.prefix_space = folder.flag("add_prefix_space", false);
-  const std::vector<std::string> conventional = {"<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"};
   auto tokenizer = make_byte_level_bpe(std::move(settings), path);
-  return with_added_tokens(tokenizer, folder.added_tokens(*tokenizer, conventional), path);
+  return with_added_tokens(tokenizer, folder.added_tokens(*tokenizer, conventional_tokens(*tokenizer)), path);
 }
 
 std::shared_ptr<const Tokenizer> byte_level_bpe_from_tokenizer_json(const json& file, const std::string& path) {

@@ -1,11 +1,11 @@
 // Byte-level BPE (GPT-2, RoBERTa): each word of a text is a row of bytes, merged into the tokens of a vocabulary.
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "text/byte_level.h"
 #include "text/tokenizers.h"
-#include "text/utf8.h"
 
 namespace ramify::text {
 namespace {
@@ -115,12 +115,13 @@ class ByteLevelBpeTokenizer : public Tokenizer {
     work.merger.merge(work.tokens);
   }
 
-  // A token may have only some of the bytes of a letter; in `text`, which may have had a space put before it.
+  // A token may have only some of the bytes of a letter; in `text`, which may have had a space put before it: that one
+  // counts as part of the first letter.
   static Span letters_around(Span span, bool has_added_space, std::string_view text) {
     const auto is_inside_letter = [&](size_t at) {
       return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
     };
-    if (has_added_space) span = {span.begin - (span.begin > 0), span.end - 1};
+    if (has_added_space) span = {span.begin - (span.begin > 0), std::max<size_t>(span.end - 1, 1)};
     while (is_inside_letter(span.begin)) --span.begin;
     while (is_inside_letter(span.end)) ++span.end;
     return span;

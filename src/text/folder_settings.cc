@@ -113,23 +113,23 @@ bool FolderSettings::flag(const char* key, bool otherwise) const {
   return reading(tokenizer_config_.path, [&] { return json_flag(tokenizer_config_.content, key, otherwise); });
 }
 
-std::string FolderSettings::tokenizer_class() const {
-  return reading(tokenizer_config_.path, [&] {
-    const json found = tokenizer_config_.content.value("tokenizer_class", json());
-    return found.is_null() ? std::string() : found.get<std::string>();
+std::string FolderSettings::text_in(const File& file, const char* key) {
+  return reading(file.path, [&] {
+    const auto found = file.content.find(key);
+    return found == file.content.end() || found->is_null() ? std::string() : found->get<std::string>();
   });
+}
+
+std::string FolderSettings::tokenizer_class() const {
+  return text_in(tokenizer_config_, "tokenizer_class");
 }
 
 std::string FolderSettings::model_type() const {
-  return reading(config_path_, [&] { return read(config_path_).content.value("model_type", std::string()); });
+  return text_in(read(config_path_), "model_type");
 }
 
-std::optional<int64_t> FolderSettings::padding_id() const {
-  return reading(config_path_, [&]() -> std::optional<int64_t> {
-    const json found = read(config_path_).content.value("pad_token_id", json());
-    if (found.is_null()) return std::nullopt;
-    return found.get<int64_t>();
-  });
+int32_t FolderSettings::padding_id() const {
+  return json_id(read(config_path_).content.value("pad_token_id", json()));
 }
 
 std::optional<std::string> FolderSettings::token(const char* role) const {
@@ -144,11 +144,12 @@ std::optional<std::string> FolderSettings::token(const char* role) const {
 std::vector<AddedToken> FolderSettings::added_tokens(const Tokenizer& tokenizer,
                                                      const std::vector<std::string>& usual) const {
   TokenCollector tokens(tokenizer);
-  reading(added_tokens_.path, [&] {
-    for (const auto& [content, id] : added_tokens_.content.items()) {
-      tokens.add({.content = content, .id = id.get<int32_t>(), .normalized = true});
-    }
-  });
+  for (const auto& [content, number] : added_tokens_.content.items()) {
+    const int32_t id = json_id(number);
+    if (id < 0)
+      throw io::Error(added_tokens_.path + ": token " + io::printable(content) + " has no whole number as id");
+    tokens.add({.content = content, .id = id, .normalized = true});
+  }
   for (const std::string& content : usual) tokens.add_special(content);
   for (const File* file : {&special_tokens_, &tokenizer_config_}) {
     reading(file->path, [&] { tokens.add_specials(file->content); });

@@ -23,7 +23,7 @@ class FolderSettings {
   bool flag(const char* key, bool otherwise) const;  // of tokenizer_config.json
   std::string tokenizer_class() const;               // of tokenizer_config.json; empty: not said
   std::string model_type() const;                    // of config.json; empty: not said
-  std::optional<int64_t> padding_id() const;         // of config.json
+  int32_t padding_id() const;                        // of config.json; -1: not said
 
   // The token with a role: "cls_token", "pad_token", ...
   std::optional<std::string> token(const char* role) const;
@@ -38,6 +38,7 @@ class FolderSettings {
     nlohmann::json content = nlohmann::json::object();
   };
   static File read(const std::string& path);
+  static std::string text_in(const File& file, const char* key);
 
   std::string config_path_;  // read only when asked for: others than models have a config.json, too
   File tokenizer_config_, special_tokens_, added_tokens_;

@@ -1,5 +1,6 @@
 #include "text/json_files.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
@@ -14,13 +15,20 @@ json read_json_file(const std::string& path) {
   try {
     return json::parse(io::read_file(path, kMaxJsonBytes));
   } catch (const json::exception& error) {
-    throw io::Error(path + ": is not valid JSON: " + valid_utf8(error.what()));  // it quotes what it could not read
+    throw io::Error(path +
+                    ": is not valid JSON: " + io::json_reason(valid_utf8(error.what())));  // it quotes what it read
   }
 }
 
 bool json_flag(const json& settings, const char* key, bool otherwise) {
   const auto found = settings.find(key);
   return found == settings.end() || found->is_null() ? otherwise : found->get<bool>();
+}
+
+int32_t json_id(const json& number) {
+  if (!number.is_number_integer()) return -1;
+  const auto id = number.get<int64_t>();  // a larger one becomes negative
+  return id >= 0 && id <= std::numeric_limits<int32_t>::max() ? static_cast<int32_t>(id) : -1;
 }
 
 std::vector<std::string> tokens_by_id(const json& ids, const std::string& path) {

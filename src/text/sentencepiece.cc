@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "text/base64.h"
+#include "text/letters.h"
 #include "text/tokenizers.h"
-#include "text/utf8.h"
 
 namespace ramify::text {
 namespace {
@@ -45,8 +45,14 @@ class SentencePieceTokenizer : public Tokenizer {
     const auto encoded = processor_.EncodeAsImmutableProto(text);
     for (const auto& piece : encoded.pieces()) {
       ids.push_back(static_cast<int32_t>(piece.id()));
-      spans->push_back({piece.begin(), piece.end()});
+      spans->push_back(letters_of({piece.begin(), piece.end()}, text));
     }
+  }
+
+  // Of the pieces that one letter became, and of a space put before the text, only the last has a part of the text.
+  static Span letters_of(Span span, std::string_view text) {
+    if (span.begin == span.end && span.end < text.size()) next_letter(text, span.end);
+    return span;
   }
 
   static void check(const sentencepiece::util::Status& status) {

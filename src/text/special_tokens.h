@@ -3,10 +3,7 @@
 //   RoBERTa    <s> A </s>           <s> A </s> </s> B </s>         all types are 0
 //   Llama      <s> A                <s> A <s> B                    the type of <s> B is 1
 //   others     A                    A B                            the type of B is 1
-//
-//   const auto tokenizer = Tokenizer::load(folder);
-//   const auto special = SpecialTokens::load(folder, *tokenizer);
-//   const ModelInput input = special.wrap(ids, 512);
+// model_tokenizer.h puts them around texts; here they are around ids.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +22,7 @@ struct ModelInput {
   std::vector<int32_t> ids;
   std::vector<int32_t> types;  // of each id
   Span first, second;          // where the tokens of the texts are in `ids`
+  std::vector<Span> spans;     // of each id: its bytes in its text, none for a special token; only from ModelTokenizer
 };
 
 // Immutable.

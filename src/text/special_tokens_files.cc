@@ -25,12 +25,12 @@ struct Templates {
 
 // A token that the tokenizer has; io::Error("PATH: ...") otherwise.
 int32_t checked_id(const json& number, const Tokenizer& tokenizer, const std::string& path) {
-  const auto id = number.get<int64_t>();
+  const int32_t id = json_id(number);
   if (id < 0 || id >= tokenizer.size()) {
     throw io::Error(path + ": the special token " + std::to_string(id) + " is none of the " +
                     std::to_string(tokenizer.size()) + " tokens");
   }
-  return static_cast<int32_t>(id);
+  return id;
 }
 
 Templates bert_templates(int32_t cls, int32_t sep) {
@@ -108,11 +108,11 @@ class PostProcessorReader {
   }
 
   int32_t type_of(const json& piece) const {
-    const auto type = piece.at("type_id").get<int64_t>();
+    const int32_t type = json_id(piece.at("type_id"));
     if (type != 0 && type != 1) {
       throw io::Error(path_ + ": a template has the type " + std::to_string(type) + "; expected 0 or 1");
     }
-    return static_cast<int32_t>(type);
+    return type;
   }
 
   // "sep": ["</s>", 2]
@@ -179,7 +179,7 @@ std::optional<int32_t> padding_of(const FolderSettings& folder, const json& toke
   }
   const json stored = tokenizer_json.is_object() ? tokenizer_json.value("padding", json()) : json();
   if (!stored.is_null()) return checked_id(stored.at("pad_id"), tokenizer, path);
-  if (const auto id = folder.padding_id(); id && *id >= 0 && *id < tokenizer.size()) return static_cast<int32_t>(*id);
+  if (const int32_t id = folder.padding_id(); id >= 0 && id < tokenizer.size()) return id;
   for (const char* usual : {"[PAD]", "<pad>"}) {
     if (const int32_t id = tokenizer.find(usual); id >= 0) return id;
   }

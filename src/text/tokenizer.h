@@ -37,8 +37,9 @@ class Tokenizer {
   virtual nlohmann::json to_json() const = 0;
 
   // Appends the ids of `text` (broken UTF-8 counts as U+FFFD), and, where asked, the bytes of `text` of each.
-  // Spans are of whole letters, also where a token has only some bytes of one. Special tokens are not added; see
-  // special_tokens.h.
+  // Spans are of whole letters, one at least, also where a token has only some bytes of it. Where a token has the space
+  // before its word (byte-level BPE, SentencePiece), its span has it, too: which sentence a token is in is told by the
+  // last byte, not the first. Special tokens are not added; see model_tokenizer.h.
   void tokenize(std::string_view text, std::vector<int32_t>& ids) const;
   void tokenize(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>& spans) const;
 

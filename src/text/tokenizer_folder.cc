@@ -26,7 +26,8 @@ std::string sentencepiece_file(const fs::path& folder) {
 
 std::shared_ptr<const Tokenizer> load_tokenizer_folder(const std::string& folder) {
   const fs::path path(folder);
-  const auto has = [&](const char* name) { return fs::exists(path / name); };
+  std::error_code unreadable;  // is left to the reader of a file that is there
+  const auto has = [&](const char* name) { return fs::exists(path / name, unreadable); };
   const auto load = [&](const char* name) { return Tokenizer::load((path / name).string()); };
   if (has("tokenizer.json")) {
     const std::string file = (path / "tokenizer.json").string();

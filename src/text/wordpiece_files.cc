@@ -65,7 +65,11 @@ std::shared_ptr<const Tokenizer> wordpiece_from_tokenizer_json(const json& file,
   settings.tokens = tokens_by_id(model.at("vocab"), path);
   settings.unknown = model.value("unk_token", settings.unknown);
   settings.prefix = model.value("continuing_subword_prefix", settings.prefix);
-  settings.max_letters = model.value("max_input_chars_per_word", settings.max_letters);
+  if (const auto limit = model.find("max_input_chars_per_word"); limit != model.end()) {
+    const int32_t letters = json_id(*limit);
+    if (letters < 0) throw io::Error(path + ": is no tokenizer.json: max_input_chars_per_word is no whole number");
+    settings.max_letters = static_cast<size_t>(letters);
+  }
   settings.rules = rules_of(file.value("normalizer", json()), path);
   return make_wordpiece(std::move(settings), path);
 }

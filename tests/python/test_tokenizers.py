@@ -2,8 +2,10 @@
 
 import importlib.machinery
 import importlib.util
+import json
 import os
 import pathlib
+import shutil
 
 import pytest
 
@@ -68,6 +70,28 @@ def test_a_difference_is_found(check, references):
     finally:
         reference.tokenizer.pre_tokenizer = kept
     assert other.mismatches > 50
+
+
+MODELS = {"wordpiece": "bert", "cased": "bert", "bpe": "roberta"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("max_length", [4, 16, 512])
+def test_a_models_folder_gives_what_transformers_gives(check, references, name, max_length, tmp_path):
+    """What a program calls that has the folder of a model, texts and pairs: AutoTokenizer with truncation=True."""
+    transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
+    script = load_script()
+    reference = next(each for each in references if each.name == f"{name}/tokenizer.json")
+    shutil.copy(reference.path / "tokenizer.json", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": MODELS[name]}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": name == "wordpiece"}))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [text[:200] for text in check.strings_for(reference.rule)[:300]]
+    inputs = [[text] for text in texts[::2]] + [list(pair) for pair in zip(texts[::2], texts[1::2])]
+    theirs = [tokenizer(*each, truncation=True, max_length=max_length, return_token_type_ids=True) for each in inputs]
+    ours = script.run_lines([PROGRAM, "--encode", max_length, tmp_path], inputs)
+    for texts, mine, other in zip(inputs, ours, theirs, strict=True):
+        assert (mine["ids"], mine["types"]) == (other["input_ids"], other["token_type_ids"]), ascii(texts)
 
 
 def test_few_code_points_are_left_out(check):

@@ -26,10 +26,11 @@ def byte_level(vocabulary, merges):
     tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     known = tokenizer.get_vocab()
-    special = ROBERTA + ["<|endoftext|>"]
+    special = ROBERTA if "<s>" in known else ["<|endoftext|>"]
     tokenizer.add_special_tokens([each for each in special if getattr(each, "content", each) in known])
     if "<s>" in known and "</s>" in known:
-        tokenizer.post_processor = processors.RobertaProcessing(("</s>", known["</s>"]), ("<s>", known["<s>"]))
+        tokenizer.post_processor = processors.RobertaProcessing(("</s>", known["</s>"]), ("<s>", known["<s>"]),
+                                                               trim_offsets=False)
     return tokenizer
 
 
@@ -96,6 +97,8 @@ def sentence_piece(path):
                                      unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Replace("▁", " ")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", list(pieces).index("<s>"))])
     return tokenizer
 
 
@@ -113,6 +116,8 @@ def of_folder(folder, into):
     """Every tokenizer in the folder; `into` is for files that are made on the way."""
     if (folder / "tokenizer.json").exists():
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        if getattr(tokenizer.post_processor, "trim_offsets", False):
+            tokenizer.post_processor.trim_offsets = False  # ours has the space before a word in the word's token
         rule = "bert" if isinstance(tokenizer.model, models.WordPiece) else "gpt2"
         yield Reference(f"{folder.name}/tokenizer.json", folder, tokenizer, rule, tokenizer.post_processor is not None)
     if (folder / "vocab.txt").exists():
@@ -124,8 +129,8 @@ def of_folder(folder, into):
         copy = with_config(folder, ["vocab.json", "merges.txt"], model_type, into)
         yield Reference(f"{folder.name}/vocab.json", copy, tokenizer, "gpt2", True)
     if (folder / "tokenizer.model").exists():
-        yield Reference(f"{folder.name}/tokenizer.model", folder / "tokenizer.model",
-                        sentence_piece(folder / "tokenizer.model"), "none")
+        copy = with_config(folder, ["tokenizer.model"], "llama", into)
+        yield Reference(f"{folder.name}/tokenizer.model", copy, sentence_piece(folder / "tokenizer.model"), "none", True)
 
 
 def of_folders(folder, into):
@@ -165,7 +170,7 @@ def train_byte_level(folder, texts, prefix_space):
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=3000, special_tokens=ROBERTA,
                                                              initial_alphabet=alphabet, show_progress=False))
     cls, sep = (tokenizer.token_to_id(name) for name in ("<s>", "</s>"))
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", sep), ("<s>", cls))
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", sep), ("<s>", cls), trim_offsets=False)
     return save(tokenizer, folder)
 
 

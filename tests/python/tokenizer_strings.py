@@ -103,5 +103,27 @@ class Generator:
         return "".join(self.random.choice(self.makers[:-1])()[:80] for _ in range(self.random.randint(2, 4)))
 
 
+BROKEN = [b"\x80", b"\xbf\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xc3", b"\xe0\x80\xaf", b"\xe2\x82", b"\xed\xa0\x80",
+          b"\xed\xa0\xbd\xed\xb8\x80", b"\xf0\x80\x80\xaf", b"\xf0\x9f", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xf5\x80",
+          b"\xf8\x88\x80\x80\x80", b"\xfe", b"\xff", b"\xff\xfe"]
+
+
+def broken(strings, seed):
+    """Bytes that are no valid UTF-8, made of some of the strings, and the text that Python makes of them: bytes put in,
+    changed, taken out, and the end cut off."""
+    choose = random.Random(seed)
+    found = []
+    for string in strings:
+        data = bytearray(string.encode()[:2000])
+        for _ in range(choose.randint(1, 4)):
+            at = choose.randint(0, len(data))
+            how = choose.randrange(4)
+            data[at:at + (0, 1, 1, len(data))[how]] = (choose.choice(BROKEN), choose.randbytes(1), b"", b"")[how]
+        text = bytes(data).decode("utf-8", "replace")
+        if text.encode() != data:
+            found.append((bytes(data), text))
+    return found
+
+
 def strings(count, seed=20240229):
     return ["", *Generator(seed).strings(count)][:count]

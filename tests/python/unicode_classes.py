@@ -71,6 +71,11 @@ def bert_differs(character, properties):
     return bert_steps(character) != icu_bert_steps(character, properties)
 
 
+def moves_marks(text):
+    """BERT's rules bring the marks of the text into another order."""
+    return DECOMPOSE.normalize_str(text) != "".join(map(DECOMPOSE.normalize_str, text))
+
+
 RULES = {"bert": bert_differs, "gpt2": gpt2_differs, "none": lambda character, properties: False}
 
 

@@ -120,7 +120,7 @@ TEST(ByteLevelBpe, PrefixSpaceIsPutBeforeATextThatHasNone) {
   EXPECT_EQ(tokens(*tokenizer, "\nthe"), (Tokens{kSpace, "\xC4\x8A", "the"}));
   EXPECT_EQ(tokens(*tokenizer, ""), Tokens{});
   EXPECT_EQ(sources(*tokenizer, "the lo"), (Tokens{"the", " lo"}));
-  EXPECT_EQ(sources(*tokenizer, "\nthe"), (Tokens{"", "\n", "the"}));
+  EXPECT_EQ(sources(*tokenizer, "\nthe"), (Tokens{"\n", "\n", "the"}));
   expect_same_after_json(*tokenizer, "the");
   expect_sound_everywhere(*tokenizer);
   file["pre_tokenizer"].erase("add_prefix_space");
@@ -173,6 +173,15 @@ TEST(ByteLevelBpe, SpecialTokensAreFoundInTheText) {
   files.folder.write("special_tokens_map.json",
                      R"({"mask_token": {"content": "<mask>", "lstrip": false, "rstrip": true}, "cls_token": "lower"})");
   EXPECT_EQ(tokens(*files.load_pair(), "lo <mask> the"), (Tokens{"lo", kSpace, "<mask>", "the"}));
+}
+
+TEST(ByteLevelBpe, EndOfTextIsATokenOfItsOwnOnlyWhereThereAreNoMarksOfSentences) {
+  const TemporaryFolder folder;
+  folder.write("merges.txt", "#version: 0.2\n");
+  folder.write("vocab.json", R"({"a": 0, "<": 1, ">": 2, "<|endoftext|>": 3})");  // as in GPT-2
+  EXPECT_EQ(tokens(*Tokenizer::load(folder.path()), "a<|endoftext|>"), (Tokens{"a", "<|endoftext|>"}));
+  folder.write("vocab.json", R"({"a": 0, "<": 1, ">": 2, "<|endoftext|>": 3, "<s>": 4})");  // as in RoBERTa
+  EXPECT_EQ(tokens(*Tokenizer::load(folder.path()), "a<s><|endoftext|>"), (Tokens{"a", "<s>", "<", ">"}));
 }
 
 // Tokens spell the text: byte for byte, whatever the text is.

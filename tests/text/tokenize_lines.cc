@@ -1,10 +1,12 @@
 // The tokenizers of this library for programs that compare them with others (scripts/check-tokenizers): lines of JSON
 // on standard input become lines of JSON on standard output.
 //
-//   tokenize_lines TOKENIZER               "text"                  [ids]
-//   tokenize_lines --wrap LENGTH FOLDER    "text" or ["a", "b"]    {"ids", "types", "padding"}: with special tokens
-//   tokenize_lines --speed TOKENIZER       "text"                  once, at the end: {"bytes", "tokens", "seconds"}
-//   tokenize_lines --properties            code point              what ICU knows of it
+//   tokenize_lines TOKENIZER                TEXT                    [ids]
+//   tokenize_lines --encode LENGTH FOLDER   [TEXT] or [TEXT, TEXT]  {"ids", "types", "spans"}: with special tokens
+//   tokenize_lines --speed TOKENIZER        TEXT                    once, at the end: {"bytes", "tokens", "seconds"}
+//   tokenize_lines --properties             code point              what ICU knows of it
+//
+// TEXT is a string or, for bytes that are none, {"base64": "..."}.
 #include <unicode/locid.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
@@ -14,10 +16,13 @@
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "text/special_tokens.h"
+#include "text/base64.h"
+#include "text/model_tokenizer.h"
 #include "text/tokenizer.h"
 
 namespace ramify::text {
@@ -30,33 +35,38 @@ void answer_lines(Answer answer) {
   for (std::string line; std::getline(std::cin, line);) std::cout << answer(json::parse(line)).dump() << '\n';
 }
 
-std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const json& text) {
-  std::vector<int32_t> ids;
-  tokenizer.tokenize(text.get_ref<const std::string&>(), ids);
-  return ids;
+std::string text_of(const json& line) {
+  if (line.is_string()) return line.get<std::string>();
+  auto bytes = from_base64(line.at("base64").get_ref<const std::string&>());
+  if (!bytes) throw std::runtime_error("a line is not base64");
+  return std::move(*bytes);
 }
 
 void tokenize(const std::string& path) {
   const auto tokenizer = Tokenizer::load(path);
-  answer_lines([&](const json& text) -> json { return ids_of(*tokenizer, text); });
+  answer_lines([&](const json& line) -> json {
+    std::vector<int32_t> ids;
+    tokenizer->tokenize(text_of(line), ids);
+    return ids;
+  });
 }
 
-void wrap(int64_t max_length, const std::string& folder) {
-  const auto tokenizer = Tokenizer::load(folder);
-  const auto special = SpecialTokens::load(folder, *tokenizer);
-  const json padding = special.padding() ? json(*special.padding()) : json();
-  answer_lines([&](const json& texts) -> json {
-    const ModelInput input =
-        texts.is_array() ? special.wrap(ids_of(*tokenizer, texts.at(0)), ids_of(*tokenizer, texts.at(1)), max_length)
-                         : special.wrap(ids_of(*tokenizer, texts), max_length);
-    return {{"ids", input.ids}, {"types", input.types}, {"padding", padding}};
+void encode(int64_t max_length, const std::string& folder) {
+  const auto tokenizer = ModelTokenizer::load(folder);
+  const EncodeOptions options{.max_length = max_length, .with_spans = true};
+  answer_lines([&](const json& line) -> json {
+    const ModelInput input = line.size() == 2 ? tokenizer.encode_pair(text_of(line[0]), text_of(line[1]), options)
+                                              : tokenizer.encode(text_of(line.at(0)), options);
+    json spans = json::array();
+    for (const Span span : input.spans) spans.push_back({span.begin, span.end});
+    return {{"ids", input.ids}, {"types", input.types}, {"spans", std::move(spans)}};
   });
 }
 
 void measure(const std::string& path) {
   const auto tokenizer = Tokenizer::load(path);
   std::vector<std::string> texts;
-  for (std::string line; std::getline(std::cin, line);) texts.push_back(json::parse(line).get<std::string>());
+  for (std::string line; std::getline(std::cin, line);) texts.push_back(text_of(json::parse(line)));
   std::vector<int32_t> ids;
   size_t bytes = 0;
   size_t tokens = 0;
@@ -96,10 +106,10 @@ int run(const std::vector<std::string>& arguments) {
     tokenize(arguments[0]);
   } else if (arguments.size() == 2 && arguments[0] == "--speed") {
     measure(arguments[1]);
-  } else if (arguments.size() == 3 && arguments[0] == "--wrap") {
-    wrap(std::stoll(arguments[1]), arguments[2]);
+  } else if (arguments.size() == 3 && arguments[0] == "--encode") {
+    encode(std::stoll(arguments[1]), arguments[2]);
   } else {
-    std::cerr << "usage: tokenize_lines [--speed | --wrap LENGTH] TOKENIZER, or tokenize_lines --properties\n";
+    std::cerr << "usage: tokenize_lines [--speed | --encode LENGTH] TOKENIZER, or tokenize_lines --properties\n";
     return 2;
   }
   return 0;

@@ -70,6 +70,10 @@ TEST(TokenizerFolder, TokensOfTheSettingsAreAdded) {
   EXPECT_EQ(tokens(*Tokenizer::load(folder.path()), "a[MASK][A]"), (Tokens{"a", "[MASK]", "[A]"}));
   folder.write("special_tokens_map.json", "{}");
   EXPECT_TRUE(load_error(folder).find("one of the normalised text") != std::string::npos) << load_error(folder);
+  for (const auto* id : {"4294967299", "1e300", "3.5", "-1", "null"}) {
+    folder.write("added_tokens.json", std::string(R"({"[A]": )") + id + "}");
+    EXPECT_EQ(load_error(folder), folder / "added_tokens.json" + ": token \"[A]\" has no whole number as id") << id;
+  }
   folder.write("added_tokens.json", "{}");
   folder.write("tokenizer_config.json", R"({"added_tokens_decoder": {"3": {"content": "[A]", "special": true},
                                            "2": {"content": "[MASK]", "lstrip": true, "normalized": false}}})");

@@ -53,7 +53,7 @@ inline void expect_sound_spans(const Tokenizer& tokenizer, std::string_view text
   for (size_t i = 0; i < all.size(); ++i) {
     ASSERT_GE(all[i], 0);
     ASSERT_LT(all[i], tokenizer.size());
-    ASSERT_LE(spans[i].begin, spans[i].end);
+    ASSERT_LT(spans[i].begin, spans[i].end);
     ASSERT_LE(spans[i].end, text.size());
     ASSERT_TRUE(i == 0 || spans[i - 1].begin <= spans[i].begin);
     ASSERT_TRUE(!is_valid_utf8(text) || is_valid_utf8(spans[i].of(text))) << "a span ends inside a letter";
