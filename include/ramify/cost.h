@@ -29,6 +29,6 @@ AttentionCost hierarchical_cost(const AttentionShape& shape, const Branching& br
 
 // Hierarchical attention over any forest; shape.tokens is not looked at. The paper's convention counts b² pairs a
 // family and one for each root.
-AttentionCost hierarchical_cost(const AttentionShape& shape, const Forest& forest);
+AttentionCost forest_cost(const AttentionShape& shape, const Forest& forest);
 
 }  // namespace ramify

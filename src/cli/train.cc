@@ -57,10 +57,28 @@ void add_model_options(CLI::App& app, const Command& command) {
                  "default, paper-language, paper-multimodal, or a file with \"model\" and \"training\" [default]");
   app.add_option_function<std::string>(
          "--attention", [command](const std::string& name) { command->settings["attention"] = name; },
-         "hierarchical, flat (softmax over all leaves) or none (no mixing) [hierarchical]")
-      ->check(CLI::IsMember({"hierarchical", "flat", "none"}));
+         "hierarchical, flat (softmax over all leaves) or none (no mixing); with --architecture exact or hierarchical "
+         "[hierarchical]")
+      ->check(CLI::IsMember({"hierarchical", "flat", "none", "exact"}));
   app.add_option("--set", command->set, "any value of the config, such as model.layers.0.heads=3 or training.clip=5")
       ->allow_extra_args(false);
+}
+
+// A transformer for texts instead of the encoder for nested data.
+void add_architecture_options(CLI::App& app, const Command& command) {
+  constexpr const char* kPart = "architecture";
+  auto* name = add_setting<std::string>(app, command, "--architecture", kPart, "name",
+                                        "a transformer for one text or a pair of texts: bert or roberta (random), or "
+                                        "the folder of a published one to begin with");
+  add_setting<std::string>(app, command, "--hierarchy", kPart, "hierarchy",
+                           "windows of its hierarchical attention, from the bottom [16,8,4,2]")
+      ->needs(name);
+  add_setting<std::string>(app, command, "--layers", kPart, "swapped",
+                           "its layers that have it, counted from 0: 7,9,11 or 4-11 or all [all]")
+      ->needs(name);
+  add_setting<std::string>(app, command, "--tie", kPart, "tie", "of it: block or none [block]")
+      ->check(CLI::IsMember({"block", "none"}))
+      ->needs(name);
 }
 
 void add_training_options(CLI::App& app, const Command& command) {
@@ -95,6 +113,7 @@ void add_train(CLI::App& app, const std::vector<std::string>& command_line) {
   add_data_options(*train, command);
   train->add_option("--out", command->out, "folder for the model and everything about the run")->required();
   add_model_options(*train, command);
+  add_architecture_options(*train, command);
   add_training_options(*train, command);
   train->add_flag("--resume", command->resume, "go on with the run in --out, bit for bit");
   train->add_flag("--deterministic", command->deterministic, "the same bits each time on CUDA, too");

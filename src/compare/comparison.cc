@@ -198,7 +198,7 @@ class Comparing {
         for (const models::TokenizedText& text : scored()) {
           shape.tokens = text.structure.tokens;
           const AttentionCost cost =
-              layer ? hierarchical_cost(shape, layer->hierarchy.build({&text.structure, 1})) : flat_cost(shape);
+              layer ? forest_cost(shape, layer->hierarchy.build({&text.structure, 1})) : flat_cost(shape);
           sum.paper_flops += cost.paper_flops;
           sum.multiply_adds += cost.multiply_adds;
         }

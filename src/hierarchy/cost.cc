@@ -91,7 +91,7 @@ AttentionCost hierarchical_cost(const AttentionShape& shape, const Branching& br
   return cost;
 }
 
-AttentionCost hierarchical_cost(const AttentionShape& shape, const Forest& forest) {
+AttentionCost forest_cost(const AttentionShape& shape, const Forest& forest) {
   double pairs = 0, ordered = 0, edges = 0;
   for (int64_t node = 0; node < forest.num_nodes(); ++node) {
     const auto children = static_cast<double>(forest.num_children(node));

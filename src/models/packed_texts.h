@@ -24,8 +24,10 @@ struct TokenizedText {
 
 class PackedTexts {
  public:
-  // Tokens of every text have the positions `first_position` and so on; behind `max_tokens` they begin anew, which
-  // means nothing to a model and is for measuring times only.
+  // ids, types [T] int64 of all tokens, on the device. Tokens of every text have the positions `first_position` and so
+  // on; behind `max_tokens` they begin anew, which means nothing to a model and is for measuring times only.
+  PackedTexts(at::Tensor ids, at::Tensor types, std::vector<TextStructure> texts, int64_t first_position,
+              int64_t max_tokens);
   PackedTexts(std::span<const TokenizedText* const> texts, int64_t first_position, int64_t max_tokens,
               at::Device device);
 

@@ -13,29 +13,28 @@
 namespace ramify::models {
 namespace {
 
-// Which tokens begin a segment. `tokens` are the bytes of each token; token 0 counts as number `first` of the input,
-// and what stands before it as its own segment's.
+// Which tokens begin a segment. `tokens` are the bytes of each token, a space before it included, so its last one tells
+// where it belongs. Token 0 is number `first` of the input, and what stands before it belongs to its segment.
 void add_begins(std::span<const text::Span> segments, std::span<const text::Span> tokens, int64_t first,
                 std::vector<int64_t>& begins) {
   size_t segment = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const size_t before = segment;
-    while (segment + 1 < segments.size() && tokens[i].begin >= segments[segment + 1].begin) ++segment;
+    while (segment + 1 < segments.size() && tokens[i].end > segments[segment + 1].begin) ++segment;
     if (segment != before && i > 0) begins.push_back(first + static_cast<int64_t>(i));
   }
 }
 
 }  // namespace
 
-TextTokenizer::TextTokenizer(const std::string& folder)
-    : tokenizer_(text::Tokenizer::load(folder)), special_(text::SpecialTokens::load(folder, *tokenizer_)) {}
+TextTokenizer::TextTokenizer(const std::string& folder) : tokens_(text::ModelTokenizer::load(folder)) {}
 
 TokenizedText TextTokenizer::tokenize(std::string_view given, int64_t max_tokens, bool with_segments) const {
   const std::string whole = text::valid_utf8(given);
   std::vector<int32_t> ids;
   std::vector<text::Span> spans;
-  tokenizer_->tokenize(whole, ids, spans);
-  text::ModelInput input = special_.wrap(ids, max_tokens);
+  tokenizer().tokenize(whole, ids, spans);
+  text::ModelInput input = tokens_.special_tokens().wrap(ids, max_tokens);
   TokenizedText result{.ids = std::move(input.ids), .types = std::move(input.types)};
   result.structure.tokens = static_cast<int64_t>(result.ids.size());
   const size_t kept = input.first.end - input.first.begin;
@@ -52,9 +51,9 @@ TokenizedText TextTokenizer::tokenize(std::string_view given, int64_t max_tokens
 
 TokenizedText TextTokenizer::tokenize(std::string_view first, std::string_view second, int64_t max_tokens) const {
   std::vector<int32_t> first_ids, second_ids;
-  tokenizer_->tokenize(text::valid_utf8(first), first_ids);
-  tokenizer_->tokenize(text::valid_utf8(second), second_ids);
-  text::ModelInput input = special_.wrap(first_ids, second_ids, max_tokens);
+  tokenizer().tokenize(text::valid_utf8(first), first_ids);
+  tokenizer().tokenize(text::valid_utf8(second), second_ids);
+  text::ModelInput input = tokens_.special_tokens().wrap(first_ids, second_ids, max_tokens);
   TokenizedText result{.ids = std::move(input.ids), .types = std::move(input.types)};
   result.structure.tokens = static_cast<int64_t>(result.ids.size());
   const size_t kept = input.first.end - input.first.begin + input.second.end - input.second.begin;

@@ -13,8 +13,7 @@
 #include "models/attention_plan.h"
 #include "models/encoder.h"
 #include "models/packed_texts.h"
-#include "text/special_tokens.h"
-#include "text/tokenizer.h"
+#include "text/model_tokenizer.h"
 
 namespace ramify::models {
 
@@ -28,12 +27,10 @@ class TextTokenizer {
   TokenizedText tokenize(std::string_view text, int64_t max_tokens, bool with_segments) const;
   TokenizedText tokenize(std::string_view first, std::string_view second, int64_t max_tokens) const;
 
-  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
-  const text::SpecialTokens& special() const { return special_; }
+  const text::Tokenizer& tokenizer() const { return tokens_.tokenizer(); }
 
  private:
-  std::shared_ptr<const text::Tokenizer> tokenizer_;
-  text::SpecialTokens special_;
+  text::ModelTokenizer tokens_;
 };
 
 enum class Pooling {

@@ -1,6 +1,7 @@
 #include "ramify/nn/model.h"
 
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/zeros.h>
 
 #include "nn/activation.h"
 #include "nn/linear.h"
@@ -35,6 +36,30 @@ Encoding Model::encode(const Batch& batch) const {
 at::Tensor Model::node_mass(const Batch& batch, int64_t layer) const {
   return encoder_->node_mass(batch, layer);
 }
+
+at::Tensor Model::leaf_mass(const Batch& batch) const {
+  const Forest& forest = batch.forest.forest();
+  const auto layers = static_cast<int64_t>(config().layers.size());
+  at::Tensor mass = at::zeros({forest.num_leaves()}, at::dtype(at::kDouble));
+  auto* shares = mass.mutable_data_ptr<double>();
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    if (config().layers[static_cast<size_t>(layer)].attention == Attention::none) return {};
+    const at::Tensor nodes = node_mass(batch, layer).to(at::kCPU, at::kDouble).contiguous();
+    for (int64_t leaf = 0; leaf < forest.num_leaves(); ++leaf) {
+      shares[leaf] += nodes.const_data_ptr<double>()[forest.leaf_nodes()[leaf]] / static_cast<double>(layers);
+    }
+  }
+  return mass;
+}
+
+// The plans of the attention, as long as layers keep the batch's forest; it keeps them.
+void Model::prepare(const Batch& batch) const {
+  for (const LayerConfig& layer : config().layers) {
+    if (layer.attention == Attention::none || layer.pooling.kind != LocalPooling::Kind::none) return;
+    batch.forest.plan(layer.tie, Causal::none);
+  }
+}
+
 void Model::set_table(std::string_view modality, const at::Tensor& values, bool trainable) {
   encoder_->set_table(modality, values, trainable);
 }

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ramify/nn/model.h"
-#include "train/adamw.h"
 #include "models/tensor_file.h"
+#include "ramify/nn/network.h"
+#include "train/adamw.h"
 
 namespace ramify::train {
 
@@ -28,17 +28,17 @@ struct TrainingState {
 };
 
 // All tensors of a model, parameters and buffers, by name.
-models::NamedTensors model_tensors(const nn::Model& model);
+models::NamedTensors model_tensors(const nn::Network& model);
 
 // Writes `folder` as a whole (io::FolderWriter); the one before survives until then.
-void save_checkpoint(const std::string& folder, const nn::Model& model, const AdamW& optimizer,
+void save_checkpoint(const std::string& folder, const nn::Network& model, const AdamW& optimizer,
                      const TrainingState& state);
 
 // io::Error if the folder is broken, or of another model.
-TrainingState load_checkpoint(const std::string& folder, nn::Model& model, AdamW& optimizer);
+TrainingState load_checkpoint(const std::string& folder, nn::Network& model, AdamW& optimizer);
 
 // A folder with the model alone.
-void save_model(const std::string& folder, const nn::Model& model);
-void load_model(const std::string& folder, nn::Model& model);
+void save_model(const std::string& folder, const nn::Network& model);
+void load_model(const std::string& folder, nn::Network& model);
 
 }  // namespace ramify::train

@@ -39,7 +39,7 @@ nlohmann::json Evaluation::to_json() const {
   return json;
 }
 
-Evaluation evaluate(nn::Model& model, const signal::Dataset& data, std::vector<int64_t> records,
+Evaluation evaluate(nn::Network& model, const signal::Dataset& data, std::vector<int64_t> records,
                     const EvaluationOptions& options) {
   const at::NoGradGuard no_grad;
   const bool was_training = model.is_training();

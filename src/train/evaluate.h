@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "ramify/nn/model.h"
+#include "ramify/nn/network.h"
 #include "signal/dataset.h"
 #include "signal/loader.h"
 #include "train/objective.h"
@@ -30,7 +30,7 @@ struct Evaluation {
   nlohmann::json to_json() const;  // scores, loss, records, speed
 };
 
-Evaluation evaluate(nn::Model& model, const signal::Dataset& data, std::vector<int64_t> records,
+Evaluation evaluate(nn::Network& model, const signal::Dataset& data, std::vector<int64_t> records,
                     const EvaluationOptions& options);
 
 }  // namespace ramify::train

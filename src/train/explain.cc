@@ -15,19 +15,11 @@ namespace {
 
 constexpr size_t kShownProbabilities = 5;
 
-// The mean over layers of what each leaf receives; empty without attention.
-std::vector<double> leaf_mass(nn::Model& model, const BatchTensors& batch) {
-  const auto layers = static_cast<int64_t>(model.config().layers.size());
-  const Forest& forest = batch.source->forest;
-  std::vector<double> mass(forest.num_leaves());
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    if (model.config().layers[layer].attention == nn::Attention::none) return {};
-    const at::Tensor nodes = model.node_mass(batch.input, layer).to(at::kCPU, at::kDouble).contiguous();
-    for (size_t leaf = 0; leaf < mass.size(); ++leaf) {
-      mass[leaf] += nodes.const_data_ptr<double>()[forest.leaf_nodes()[leaf]] / static_cast<double>(layers);
-    }
-  }
-  return mass;
+// What each leaf receives; empty without attention.
+std::vector<double> leaf_mass(const nn::Network& model, const BatchTensors& batch) {
+  const at::Tensor mass = model.leaf_mass(batch.input);
+  if (!mass.defined()) return {};
+  return {mass.const_data_ptr<double>(), mass.const_data_ptr<double>() + mass.numel()};
 }
 
 nlohmann::json truth_of(const signal::SignalTarget& known, const signal::Target& target) {
@@ -48,11 +40,12 @@ nlohmann::json most_likely(const nlohmann::json& probabilities) {
 
 }  // namespace
 
-nlohmann::json explain(nn::Model& model, const RunDescription& run, const signal::Signal& labelled, at::Device device) {
+nlohmann::json explain(nn::Network& model, const RunDescription& run, const signal::Signal& labelled,
+                       at::Device device) {
   const at::NoGradGuard no_grad;
   const signal::Signal* const one[] = {&labelled};
-  const BatchTensors batch = to_tensors(signal::collate(one, *run.schema, structure_of(run.settings.attention)),
-                                        model.encoder().inputs(), device);
+  const BatchTensors batch =
+      to_tensors(signal::collate(one, *run.schema, structure_of(run.settings.attention)), model.inputs(), device);
   const at::Tensor outputs = model.forward(batch.input, batch.targets.leaf_begin, batch.targets.leaf_end);
   nlohmann::json result = {{"tree", signal::tree_json(labelled, leaf_mass(model, batch))}};
   if (labelled.target.known) result["truth"] = truth_of(labelled.target, run.schema->target);
@@ -69,7 +62,7 @@ nlohmann::json explain(nn::Model& model, const RunDescription& run, const signal
   return result;
 }
 
-nlohmann::json explain_records(nn::Model& model, const RunDescription& run, const signal::Dataset& data,
+nlohmann::json explain_records(nn::Network& model, const RunDescription& run, const signal::Dataset& data,
                                const std::vector<int64_t>& records, at::Device device) {
   const signal::Compiler compiler(run.schema, {.labels = signal::Labels::all, .images = run.settings.data.images});
   std::map<std::string, std::vector<int64_t>> lines;  // by file

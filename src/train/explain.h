@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "ramify/nn/model.h"
+#include "ramify/nn/network.h"
 #include "signal/dataset.h"
 #include "train/run_folder.h"
 
@@ -14,10 +14,11 @@ namespace ramify::train {
 // {"line", "truth", "prediction", "probabilities", "tree"} of a record that was compiled with labels; "truth" only
 // where it is known. A node of the tree has label, kind, text, leaves, mass, children; no mass if leaves do not see
 // each other.
-nlohmann::json explain(nn::Model& model, const RunDescription& run, const signal::Signal& labelled, at::Device device);
+nlohmann::json explain(nn::Network& model, const RunDescription& run, const signal::Signal& labelled,
+                       at::Device device);
 
 // The same for records of a data set, read once more with labels: {"records": [...]}.
-nlohmann::json explain_records(nn::Model& model, const RunDescription& run, const signal::Dataset& data,
+nlohmann::json explain_records(nn::Network& model, const RunDescription& run, const signal::Dataset& data,
                                const std::vector<int64_t>& records, at::Device device);
 
 }  // namespace ramify::train

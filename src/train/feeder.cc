@@ -2,7 +2,7 @@
 
 namespace ramify::train {
 
-Feeder::Feeder(signal::Loader& loader, const nn::Model& model, at::Device device)
+Feeder::Feeder(signal::Loader& loader, const nn::Network& model, at::Device device)
     : loader_(loader), model_(model), device_(device) {}
 
 Feeder::~Feeder() {
@@ -24,11 +24,8 @@ std::optional<BatchTensors> Feeder::next() {
 std::optional<BatchTensors> Feeder::make() {
   std::optional<signal::Batch> batch = loader_.next();
   if (!batch) return std::nullopt;
-  BatchTensors tensors = to_tensors(std::move(*batch), model_.encoder().inputs(), device_);
-  for (const nn::LayerConfig& layer : model_.config().layers) {
-    if (layer.attention == nn::Attention::none || layer.pooling.kind != nn::LocalPooling::Kind::none) break;
-    tensors.input.forest.plan(layer.tie, Causal::none);  // kept by the forest
-  }
+  BatchTensors tensors = to_tensors(std::move(*batch), model_.inputs(), device_);
+  model_.prepare(tensors.input);
   return tensors;
 }
 

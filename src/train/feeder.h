@@ -5,7 +5,7 @@
 #include <future>
 #include <optional>
 
-#include "ramify/nn/model.h"
+#include "ramify/nn/network.h"
 #include "signal/loader.h"
 #include "train/batch_tensors.h"
 
@@ -14,7 +14,7 @@ namespace ramify::train {
 class Feeder {
  public:
   // Both must outlive the feeder.
-  Feeder(signal::Loader& loader, const nn::Model& model, at::Device device);
+  Feeder(signal::Loader& loader, const nn::Network& model, at::Device device);
   ~Feeder();
 
   void start(int64_t epoch, int64_t first_batch = 0);
@@ -24,7 +24,7 @@ class Feeder {
   std::optional<BatchTensors> make();
 
   signal::Loader& loader_;
-  const nn::Model& model_;
+  const nn::Network& model_;
   at::Device device_;
   std::future<std::optional<BatchTensors>> ahead_;
 };

@@ -61,7 +61,7 @@ void Predictor::predict_batch(std::span<const signal::Signal* const> signals, st
   const signal::Target& target = trained_.run.schema->target;
   const BatchTensors batch =
       to_tensors(signal::collate(signals, *trained_.run.schema, structure_of(trained_.run.settings.attention)),
-                 trained_.model->encoder().inputs(), device_);
+                 trained_.model->inputs(), device_);
   const at::Tensor outputs =
       trained_.model->forward(batch.input, batch.targets.leaf_begin, batch.targets.leaf_end).to(at::kCPU);
   int64_t row = 0;

@@ -38,16 +38,39 @@ at::Tensor word_vectors(RunDescription& run, RunObserver& observer) {
   return vectors;
 }
 
+// A text is a row of tokens: its sentences are of no use, and tokenizers may see a space before a word.
+void prepare_for_texts(Settings& settings) {
+  DataSettings& data = settings.data;
+  if (!data.word_vectors.empty()) throw std::invalid_argument("--word-vectors are not for --architecture");
+  data.text_levels = "token";
+  if (!settings.architecture.is_folder()) return;
+  if (!data.tokenizer.empty()) throw std::invalid_argument("--tokenizer: the folder of --architecture has its own");
+  data.tokenizer = settings.architecture.name;
+}
+
+void resolve_architecture(Settings& settings, signal::Schema& schema, RunObserver& observer) {
+  Architecture& architecture = settings.architecture;
+  architecture.resolve(schema);
+  schema.max_leaves = std::min(schema.max_leaves, architecture.max_leaves());
+  const double dropout = models::ModelConfig::from_json(architecture.config, "architecture").attention_dropout;
+  if (settings.attention == Mixing::hierarchical && dropout > 0) {
+    observer.on_note("dropout of attention weights is left out in the layers with hierarchical attention");
+  }
+}
+
 RunDescription new_run(Settings settings, const RunOptions& options, RunObserver& observer) {
   if (settings.data.train.empty()) throw std::invalid_argument("no DATA; say which records to learn from");
   if (settings.data.target.empty()) throw std::invalid_argument("no target; say with --target which field to predict");
   keep_standard_input(settings.data, options.folder);
+  if (settings.architecture.is_used()) prepare_for_texts(settings);
   RunDescription run{.settings = std::move(settings), .command = options.command};
-  run.schema = std::make_shared<const signal::Schema>(signal::infer_schema(
-      run.settings.data.train, run.settings.data.options(), [&](const signal::ReadProgress& progress) {
-        Interrupted::throw_if_caught();
-        observer.on_reading("schema", progress);
-      }));
+  signal::Schema schema = signal::infer_schema(run.settings.data.train, run.settings.data.options(),
+                                               [&](const signal::ReadProgress& progress) {
+                                                 Interrupted::throw_if_caught();
+                                                 observer.on_reading("schema", progress);
+                                               });
+  if (run.settings.architecture.is_used()) resolve_architecture(run.settings, schema, observer);
+  run.schema = std::make_shared<const signal::Schema>(std::move(schema));
   check_target(*run.schema);
   for (const std::string& note : run.schema->notes) observer.on_note(note);
   run.files = data_files(run.settings.data);
@@ -92,7 +115,7 @@ std::vector<int64_t> chosen_records(const Evaluation& evaluation, const std::vec
 }
 
 // None: interrupted.
-std::optional<nlohmann::json> evaluate_best(const RunDescription& run, const RunData& data, nn::Model& model,
+std::optional<nlohmann::json> evaluate_best(const RunDescription& run, const RunData& data, nn::Network& model,
                                             at::Device device, const RunOptions& options, RunObserver& observer) {
   load_model(options.folder + "/model", model);
   model.eval();
@@ -127,7 +150,7 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
   if (options.threads > 0) at::set_num_threads(options.threads);
   Settings settings = asked;
-  settings.data.make_paths_absolute();
+  settings.make_paths_absolute();
   const FolderLock lock(options.folder, options.resume);
 
   const bool goes_on = is_run(options.folder);
@@ -146,8 +169,11 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
       !run.settings.data.word_vectors.empty() && !io::folder_exists(options.folder + "/checkpoint");
   const at::Tensor vectors = needs_vectors ? word_vectors(run, observer) : at::Tensor();
   const RunData data = read_run_data(run.settings, run.schema, reading_options(options, observer));
-  const auto model = build_model(run);
-  if (vectors.defined()) model->set_table("token", vectors, !run.tokens.frozen);
+  const auto model = build_network(run);
+  if (vectors.defined()) dynamic_cast<nn::Model&>(*model).set_table("token", vectors, !run.tokens.frozen);
+  if (run.settings.architecture.is_folder() && !io::folder_exists(options.folder + "/checkpoint")) {
+    dynamic_cast<models::TextClassifier&>(*model).load(run.settings.architecture.name);
+  }
   model->to(device);
   run.parameters = model->parameter_counts();
   run.train_records = static_cast<int64_t>(data.train_records.size());

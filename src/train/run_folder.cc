@@ -104,6 +104,7 @@ RunDescription load_description(const std::string& folder) {
     run.settings = Settings::from_json({{"data", config.at("data")},
                                         {"attention", config.at("attention")},
                                         {"model", config.at("model")},
+                                        {"architecture", config.value("architecture", nlohmann::json::object())},
                                         {"training", config.at("training")}});
     run.tokens = {.width = config.at("tokens").at("width"), .frozen = config.at("tokens").at("frozen")};
     run.parameters = {.encoder = config.at("parameters").at("encoder"), .tables = config.at("parameters").at("tables")};
@@ -123,11 +124,17 @@ RunDescription load_description(const std::string& folder) {
   return run;
 }
 
-std::shared_ptr<nn::Model> build_model(const RunDescription& run) {
-  auto model = build_model(*run.schema, run.settings.model, run.tokens, structure_of(run.settings.attention),
-                           run.settings.training.seed);
-  model->set_compute_dtype(run.settings.training.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
-  return model;
+std::shared_ptr<nn::Network> build_network(const RunDescription& run) {
+  const Settings& settings = run.settings;
+  std::shared_ptr<nn::Network> network;
+  if (settings.architecture.is_used()) {
+    network = settings.architecture.build(*run.schema, settings.attention == Mixing::exact, settings.training.seed);
+  } else {
+    network =
+        build_model(*run.schema, settings.model, run.tokens, structure_of(settings.attention), settings.training.seed);
+  }
+  network->set_compute_dtype(settings.training.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  return network;
 }
 
 TrainedModel load_trained(const std::string& folder, at::Device device) {
@@ -136,7 +143,7 @@ TrainedModel load_trained(const std::string& folder, at::Device device) {
     throw io::Error(folder + ": no model yet: the run was stopped before its first epoch ended; go on with it by " +
                     "ramify train --resume --out " + folder);
   }
-  trained.model = build_model(trained.run);
+  trained.model = build_network(trained.run);
   load_model(folder + "/model", *trained.model);
   trained.model->to(device);
   trained.model->eval();

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ramify/nn/model.h"
+#include "ramify/nn/network.h"
 #include "signal/schema.h"
 #include "train/build_model.h"
 #include "train/run_data.h"
@@ -50,12 +50,12 @@ void save_description(const std::string& folder, const RunDescription& run);
 // io::Error naming the file for what is missing, broken or of another version.
 RunDescription load_description(const std::string& folder);
 
-// The model of a run as described, without its parameters.
-std::shared_ptr<nn::Model> build_model(const RunDescription& run);
+// The model of a run as described, with random parameters.
+std::shared_ptr<nn::Network> build_network(const RunDescription& run);
 
 struct TrainedModel {
   RunDescription run;
-  std::shared_ptr<nn::Model> model;  // in evaluation mode
+  std::shared_ptr<nn::Network> model;  // in evaluation mode
 };
 // With the parameters of its best epoch. io::Error if nothing was trained yet.
 TrainedModel load_trained(const std::string& folder, at::Device device = at::kCPU);

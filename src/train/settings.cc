@@ -13,8 +13,20 @@
 namespace ramify::train {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Mixing>, 3> kMixings = {
-    {{"hierarchical", Mixing::hierarchical}, {"flat", Mixing::flat}, {"none", Mixing::none}}};
+constexpr std::array<std::pair<std::string_view, Mixing>, 4> kMixings = {
+    {{"hierarchical", Mixing::hierarchical}, {"flat", Mixing::flat}, {"none", Mixing::none}, {"exact", Mixing::exact}}};
+
+// exact is for architectures, flat and none for the encoder of nested data.
+void check_attention(const Settings& settings) {
+  const Mixing attention = settings.attention;
+  if (settings.architecture.is_used() && attention != Mixing::exact && attention != Mixing::hierarchical) {
+    throw std::invalid_argument("--attention " + std::string(name_of(attention)) +
+                                " is not for --architecture; expected exact or hierarchical");
+  }
+  if (!settings.architecture.is_used() && attention == Mixing::exact) {
+    throw std::invalid_argument("--attention exact is for --architecture; expected hierarchical, flat or none");
+  }
+}
 
 // visit(key, member) for every setting of the data: the list that reading and writing share.
 template <class Data, class Visit>
@@ -50,7 +62,7 @@ Mixing mixing_of(std::string_view name) {
   for (const auto& [text, mixing] : kMixings) {
     if (text == name) return mixing;
   }
-  throw std::invalid_argument("attention is " + std::string(name) + "; expected hierarchical, flat or none");
+  throw std::invalid_argument("attention is " + std::string(name) + "; expected hierarchical, flat, none or exact");
 }
 
 std::string_view name_of(Mixing mixing) {
@@ -62,12 +74,13 @@ signal::Structure structure_of(Mixing mixing) {
   return mixing == Mixing::flat ? signal::Structure::flat : signal::Structure::hierarchical;
 }
 
-void DataSettings::make_paths_absolute() {
+void Settings::make_paths_absolute() {
   const auto absolute = [](std::string& path) {
     if (!path.empty() && path != "-") path = std::filesystem::absolute(path).lexically_normal().string();
   };
-  for (auto* list : {&train, &valid, &test}) std::ranges::for_each(*list, absolute);
-  for (auto* path : {&schema, &images, &tokenizer, &word_vectors}) absolute(*path);
+  for (auto* list : {&data.train, &data.valid, &data.test}) std::ranges::for_each(*list, absolute);
+  for (auto* path : {&data.schema, &data.images, &data.tokenizer, &data.word_vectors}) absolute(*path);
+  if (architecture.is_folder()) absolute(architecture.name);
 }
 
 Settings Settings::from_json(const nlohmann::json& json) {
@@ -79,12 +92,16 @@ Settings Settings::from_json(const nlohmann::json& json) {
       settings.attention = mixing_of(value.is_string() ? value.get<std::string>() : value.dump());
     } else if (key == "model") {
       settings.model = nn::EncoderConfig::from_json(value.dump(), "model");
+    } else if (key == "architecture") {
+      settings.architecture = Architecture::from_json(value);
     } else if (key == "training") {
       settings.training = TrainingOptions::from_json(value);
     } else {
-      throw std::invalid_argument("settings: there is no part " + key + "; expected data, attention, model, training");
+      throw std::invalid_argument("settings: there is no part " + key + "; expected data, attention, model, " +
+                                  "architecture, training");
     }
   }
+  check_attention(settings);
   if (settings.attention == Mixing::none) settings.model.set_attention(nn::Attention::none);
   return settings;
 }
@@ -95,6 +112,7 @@ nlohmann::json Settings::to_json() const {
   return {{"data", data_json},
           {"attention", name_of(attention)},
           {"model", nlohmann::json::parse(model.to_json())},
+          {"architecture", architecture.is_used() ? architecture.to_json() : nlohmann::json::object()},
           {"training", training.to_json()}};
 }
 

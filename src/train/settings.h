@@ -10,14 +10,16 @@
 #include "ramify/nn/config.h"
 #include "signal/batch.h"
 #include "signal/schema_settings.h"
+#include "train/architecture.h"
 #include "train/training_options.h"
 
 namespace ramify::train {
 
 enum class Mixing {
   hierarchical,
-  flat,  // one family of all leaves: softmax attention
-  none,  // leaves do not see each other
+  flat,   // one family of all leaves: softmax attention
+  none,   // leaves do not see each other
+  exact,  // of an architecture: as it was published
 };
 Mixing mixing_of(std::string_view name);  // std::invalid_argument with the names
 std::string_view name_of(Mixing mixing);
@@ -28,21 +30,22 @@ struct DataSettings : signal::SchemaSettings {
   double valid_fraction = 0.1;                  // of the training records, if `valid` is empty
   std::string word_vectors;
   bool train_vectors = false;
-
-  // So that a run can be gone on with from anywhere. "-" stays.
-  void make_paths_absolute();
 };
 
 struct Settings {
   DataSettings data;
   Mixing attention = Mixing::hierarchical;
   nn::EncoderConfig model;
+  Architecture architecture;  // instead of `model`, where it is used
   TrainingOptions training;
 
-  // {"data": {...}, "attention": "...", "model": {...}, "training": {...}}; what is not said has its default. Throws
-  // std::invalid_argument that names the key.
+  // {"data": {...}, "attention": "...", "model": {...}, "architecture": {...}, "training": {...}}; what is not said has
+  // its default. Throws std::invalid_argument that names the key.
   static Settings from_json(const nlohmann::json& json);
   nlohmann::json to_json() const;
+
+  // So that a run can be gone on with from anywhere. "-" stays.
+  void make_paths_absolute();
 };
 
 // A config by its name (`default`, `paper-language`, …) or file: the "model" and "training" parts of settings.

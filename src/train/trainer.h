@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ramify/nn/model.h"
+#include "ramify/nn/network.h"
 #include "signal/dataset.h"
 #include "signal/loader.h"
 #include "train/adamw.h"
@@ -38,7 +38,7 @@ class TrainingObserver {
 enum class Outcome { finished, stopped_early, interrupted };
 
 struct TrainerParts {
-  nn::Model& model;
+  nn::Network& model;
   const signal::Dataset& train;
   std::vector<int64_t> train_records;
   const signal::Dataset& valid;

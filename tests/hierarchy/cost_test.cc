@@ -80,5 +80,22 @@ TEST(Cost, RejectsBadInput) {
             "windows: branching holds 0; every size must be at least 1");
 }
 
+TEST(Cost, OfAForestOfWindowsIsThatOfTheWindows) {
+  for (const char* windows_text : {"2,4,8", "16*", "3"}) {
+    for (const int64_t tokens : {1, 2, 5, 100}) {
+      const Branching branching = Branching::parse(windows_text);
+      const AttentionShape shape{tokens, 8, 2};
+      const AttentionCost expected = hierarchical_cost(shape, branching);
+      const AttentionCost cost = forest_cost(shape, windows(std::vector<int64_t>{tokens}, branching));
+      EXPECT_EQ(cost.score_pairs, expected.score_pairs) << windows_text << " " << tokens;
+      EXPECT_EQ(cost.multiply_adds, expected.multiply_adds) << windows_text << " " << tokens;
+    }
+  }
+  // a family of 2 and one of 3 below a root: 4 + 9 + 4 pairs and the root
+  const std::vector<std::vector<int64_t>> segments = {{2, 3}, {2}};
+  EXPECT_EQ(forest_cost({5, 4, 2}, from_segments(segments)).paper_flops, 18 * (4 * 4 + 2));
+  EXPECT_EQ(forest_cost({5, 4, 2}, Forest()).multiply_adds, 0);
+}
+
 }  // namespace
 }  // namespace ramify

@@ -5,34 +5,30 @@
 #include <string_view>
 #include <vector>
 
-#include "ramify/nn/encoder.h"
+#include "ramify/nn/network.h"
 
 namespace ramify::nn {
 
-struct ParameterCounts {
-  int64_t encoder = 0;  // projections, norms, head: what does not grow with the data
-  int64_t tables = 0;   // vectors of ids, of fields of numbers and of keys, frozen or not
-  int64_t total() const { return encoder + tables; }
-};
-
-class Model : public Module {
+class Model : public Network {
  public:
   Model(EncoderConfig config, std::vector<Modality> modalities, ModelInputs inputs, int64_t outputs);
 
-  // leaf_begin, leaf_end [n] int64, on the CPU or the device: leaves of the batch, [begin, end). A range is represented
-  // by the mean of its leaves or by the leaf that the config names (the nearest one, where the range is shorter), an
-  // empty one by zeros. -> [n, outputs] float32. The same whatever else is in the batch, up to rounding.
-  at::Tensor forward(const Batch& batch, const at::Tensor& leaf_begin, const at::Tensor& leaf_end) const;
+  // A range is represented by the mean of its leaves or by the leaf that the config names (the nearest one, where the
+  // range is shorter), an empty one by zeros.
+  at::Tensor forward(const Batch& batch, const at::Tensor& leaf_begin, const at::Tensor& leaf_end) const override;
 
   // The representations before the head, [n, width].
   at::Tensor represent(const Batch& batch, const at::Tensor& leaf_begin, const at::Tensor& leaf_end) const;
 
   Encoding encode(const Batch& batch) const;
   at::Tensor node_mass(const Batch& batch, int64_t layer) const;
+  at::Tensor leaf_mass(const Batch& batch) const override;
+  void prepare(const Batch& batch) const override;
+  const ModelInputs& inputs() const override { return encoder_->inputs(); }
   void set_table(std::string_view modality, const at::Tensor& values, bool trainable);
-  void set_compute_dtype(at::ScalarType dtype);
+  void set_compute_dtype(at::ScalarType dtype) override;
 
-  ParameterCounts parameter_counts() const;
+  ParameterCounts parameter_counts() const override;
   int64_t outputs() const { return outputs_; }
   Encoder& encoder() { return *encoder_; }
   const Encoder& encoder() const { return *encoder_; }
