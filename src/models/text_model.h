@@ -54,6 +54,8 @@ class TextModel {
   const TextTokenizer& tokenizer() const { return tokenizer_; }
   int64_t num_layers() const { return config().layers; }
 
+  const at::Tensor& word_table() const { return encoder_->word_table(); }  // [vocabulary, width]
+
   PackedTexts pack(std::span<const TokenizedText* const> texts) const;
   // [T, width], without gradients.
   at::Tensor token_rows(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace = nullptr) const;
