@@ -50,6 +50,15 @@ void add_data_options(CLI::App& app, const Command& command) {
   app.add_flag_callback(
       "--train-vectors", [command] { command->settings["data"]["train_vectors"] = true; },
       "let the word vectors learn, too");
+  add_setting<std::string>(app, command, "--leaf-encoder", kPart, "leaf_encoder",
+                           "folder of a published encoder (BERT, RoBERTa): its vectors are the leaves of texts");
+  add_setting<std::string>(app, command, "--leaf-level", kPart, "leaf_level",
+                           "what such a leaf is: a sentence or a paragraph (the mean of its tokens), a token in its "
+                           "text, or table: a token by the encoder's word table [sentence]")
+      ->check(CLI::IsMember({"table", "token", "sentence", "paragraph"}));
+  app.add_option("--leaf-cache", command->leaf_cache,
+                 "file that keeps the encoder's vectors, so that the next run need not compute them")
+      ->take_last();
 }
 
 void add_model_options(CLI::App& app, const Command& command) {

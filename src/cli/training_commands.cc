@@ -154,6 +154,7 @@ int run_train(TrainCommand command) {
                                   .threads = command.compute.threads,
                                   .workers = command.compute.workers,
                                   .deterministic = command.deterministic,
+                                  .leaf_cache = command.leaf_cache,
                                   .explanations = command.explanations,
                                   .command = command.command_line};
   train::RunResult result;
@@ -183,12 +184,16 @@ int run_eval(UseCommand command) {
   const train::InterruptGuard interrupts;
   ProgressLine line;
   signal::BadRecords bad;
+  const auto show_reading = [&](const signal::ReadProgress& progress) {
+    line.show("reading", -1, count_text(static_cast<double>(progress.records)) + " records");
+  };
   const nlohmann::json scores =
       train::evaluate_files(command.folder, command.data,
                             {.device = command.compute.device,
                              .workers = command.compute.workers,
                              .on_bad = command.on_bad,
                              .images = command.images,
+                             .on_reading = show_reading,
                              .on_progress =
                                  [&](int64_t done, int64_t total) {
                                    line.show("scoring", static_cast<double>(done) / static_cast<double>(total),
@@ -241,6 +246,16 @@ int run_predict(UseCommand command) {
   return 0;
 }
 
+// Work on a trained model has nothing to save.
+int unless_interrupted(int (*run)(UseCommand), const UseCommand& command) {
+  try {
+    return run(command);
+  } catch (const train::Interrupted&) {
+    fmt::print(stderr, "interrupted\n");
+    return interrupted_status();
+  }
+}
+
 }  // namespace
 }  // namespace ramify::cli
 
@@ -249,9 +264,9 @@ int ramify_run_train(const ramify::cli::TrainCommand& command) {
   return ramify::cli::run_train(command);
 }
 int ramify_run_eval(const ramify::cli::UseCommand& command) {
-  return ramify::cli::run_eval(command);
+  return ramify::cli::unless_interrupted(ramify::cli::run_eval, command);
 }
 int ramify_run_predict(const ramify::cli::UseCommand& command) {
-  return ramify::cli::run_predict(command);
+  return ramify::cli::unless_interrupted(ramify::cli::run_predict, command);
 }
 }

@@ -22,6 +22,7 @@ struct TrainCommand {
   nlohmann::json settings = nlohmann::json::object();  // what was said: parts of train::Settings
   std::vector<std::string> set;                        // KEY=VALUE, over the config
   std::string out;
+  std::string leaf_cache;
   bool resume = false;
   bool deterministic = false;
   bool json = false;

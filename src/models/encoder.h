@@ -35,6 +35,7 @@ class Encoder : public nn::Module {
 
   const ModelConfig& config() const { return config_; }
   NamedTensors published_tensors() const;
+  const at::Tensor& word_table() const { return words_->weight(); }  // [vocabulary, width]
 
  private:
   at::Tensor embed(const PackedTexts& texts) const;

@@ -28,6 +28,7 @@ class TextTokenizer {
   TokenizedText tokenize(std::string_view first, std::string_view second, int64_t max_tokens) const;
 
   const text::Tokenizer& tokenizer() const { return tokens_.tokenizer(); }
+  const text::SpecialTokens& special() const { return tokens_.special_tokens(); }
 
  private:
   text::ModelTokenizer tokens_;
@@ -50,6 +51,8 @@ class TextModel {
   const ModelConfig& config() const { return encoder_->config(); }
   const TextTokenizer& tokenizer() const { return tokenizer_; }
   int64_t num_layers() const { return config().layers; }
+
+  const at::Tensor& word_table() const { return encoder_->word_table(); }  // [vocabulary, width]
 
   PackedTexts pack(std::span<const TokenizedText* const> texts) const;
   // [T, width], without gradients.

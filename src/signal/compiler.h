@@ -13,6 +13,7 @@
 
 #include "signal/schema.h"
 #include "signal/signal.h"
+#include "signal/text_vectors.h"
 
 namespace ramify::signal {
 
@@ -32,13 +33,14 @@ enum class Labels { none, all };
 struct CompilerOptions {
   TargetUse target = TargetUse::required;  // of no matter if the schema has no target
   Labels labels = Labels::none;
-  std::string images;  // a .tar that image paths are looked up in; "": files
+  std::string images;                               // a .tar that image paths are looked up in; "": files
+  std::shared_ptr<const TextVectors> text_vectors;  // where the schema wants them (Schema::has_text_vectors)
 };
 
 // Immutable; many threads may compile at once.
 class Compiler {
  public:
-  // io::Error if the .tar cannot be read.
+  // io::Error if the .tar cannot be read; std::invalid_argument for text vectors that are not those of the schema.
   explicit Compiler(std::shared_ptr<const Schema> schema, const CompilerOptions& options = {});
   ~Compiler();
 

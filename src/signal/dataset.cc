@@ -16,8 +16,9 @@ Dataset Dataset::read(const std::vector<std::string>& files, std::shared_ptr<con
   Dataset dataset;
   dataset.schema_ = schema;
   dataset.files_ = files;
-  SignalStream stream(files, std::make_shared<const Compiler>(std::move(schema), options.compiler),
-                      {.threads = options.threads});
+  StreamOptions how{.threads = options.threads};
+  if (options.compiler.text_vectors) how.chunk_records = kChunkOfEncodedRecords;
+  SignalStream stream(files, std::make_shared<const Compiler>(std::move(schema), options.compiler), how);
   for (RecordChunk chunk; stream.next(chunk);) {
     for (Record& record : chunk.records) dataset.add(record, options.on_bad);
     if (options.on_progress) options.on_progress(stream.progress());

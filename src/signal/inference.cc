@@ -104,7 +104,7 @@ class SchemaInference::State {
   text::Words words_;
   text::VocabularyBuilder vocabulary_;
   const FieldStatistics::CountWords count_words_ = [this](std::string_view text, int64_t count) {
-    if (!options_.tokenizer) count_words(text, count);
+    if (!options_.tokenizer && !options_.leaf_encoding) count_words(text, count);
   };
 };
 
@@ -311,7 +311,9 @@ Schema SchemaInference::State::finish() {
   if (std::string note = target_.note(); !note.empty()) schema.notes.push_back(std::move(note));
   add_fields(schema);
   check_something_is_left(schema);
-  for (const std::string& key : schema.keys) count_words_(key_words(key), options_.vocabulary.min_count);
+  if (!options_.tokenizer) {
+    for (const std::string& key : schema.keys) count_words(key_words(key), options_.vocabulary.min_count);
+  }
   schema.tokenizer = options_.tokenizer;
   if (!schema.tokenizer) schema.tokenizer = text::Tokenizer::word(vocabulary_.build(options_.vocabulary));
   for (const std::string& key : schema.keys) {
@@ -319,6 +321,7 @@ Schema SchemaInference::State::finish() {
   }
   schema.only = options_.fields;
   schema.text_levels = options_.text_levels;
+  schema.leaf_encoding = options_.leaf_encoding;
   schema.image = options_.image;
   schema.graph_features = options_.graph_features;
   schema.max_leaves = options_.max_leaves;

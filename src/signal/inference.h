@@ -42,6 +42,7 @@ struct SchemaOptions {
   std::map<std::string, Declaration> declared;
   std::vector<TextLevel> text_levels = {TextLevel::paragraph, TextLevel::sentence, TextLevel::token};
   std::shared_ptr<const text::Tokenizer> tokenizer;  // none: a vocabulary of the data's words is built
+  std::optional<LeafEncoding> leaf_encoding;         // where vectors of texts come from; they need no vocabulary
   text::VocabularyLimits vocabulary = {.min_count = 2, .max_size = 50'000};
   int64_t max_categories = 64;
   int64_t max_category_bytes = 64;

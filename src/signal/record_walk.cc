@@ -10,13 +10,24 @@
 #include "signal/special_values.h"
 
 namespace ramify::signal {
+namespace {
+
+TextLeaves::Source leaves_of_texts(const RecordWalk::Context& context) {
+  const Schema& schema = context.index.schema();
+  if (!context.text_vectors) return {.tokenizer = schema.tokenizer.get(), .modality = context.index.token_modality()};
+  return {.vectors = context.text_vectors,
+          .level = schema.leaf_encoding->level,
+          .modality = *context.index.text_modality()};
+}
+
+}  // namespace
 
 Signal RecordWalk::run(std::string_view json, const Context& context) {
   context_ = &context;
   const Schema& schema = context.index.schema();
   document_.parse(json, {.max_depth = schema.max_depth});
   builder_.reset(schema.max_leaves, context.index.category_modality());
-  texts_.reset(*schema.tokenizer, context.index.token_modality(), context.labels, builder_);
+  texts_.reset(leaves_of_texts(context), context.labels, builder_);
   families_.clear();
   target_ = context.target.read(document_);
   labelled_items_ = context.target.items(document_);

@@ -23,6 +23,7 @@ class RecordWalk {
   struct Context {
     const SchemaIndex& index;
     const ImageSource& images;
+    const TextVectors* text_vectors;  // nullptr: texts are tokens
     const TargetReader& target;
     Labels labels;
     const std::string& folder;

@@ -34,6 +34,10 @@ constexpr Names<Kind, 13> kKinds = {{{Kind::object, "object"},
                                      {Kind::ignore, "ignore"}}};
 constexpr Names<TextLevel, 3> kTextLevels = {
     {{TextLevel::paragraph, "paragraph"}, {TextLevel::sentence, "sentence"}, {TextLevel::token, "token"}}};
+constexpr Names<LeafLevel, 4> kLeafLevels = {{{LeafLevel::table, "table"},
+                                              {LeafLevel::token, "token"},
+                                              {LeafLevel::sentence, "sentence"},
+                                              {LeafLevel::paragraph, "paragraph"}}};
 constexpr Names<Task, 5> kTasks = {{{Task::none, "none"},
                                     {Task::classification, "classification"},
                                     {Task::regression, "regression"},
@@ -73,6 +77,12 @@ std::string kind_names() {
 }
 std::string_view name_of(TextLevel level) {
   return name_in(kTextLevels, level);
+}
+std::string_view name_of(LeafLevel level) {
+  return name_in(kLeafLevels, level);
+}
+LeafLevel leaf_level_of(std::string_view name) {
+  return value_in<LeafLevel>(kLeafLevels, name, "level of leaves");
 }
 std::string_view name_of(Task task) {
   return name_in(kTasks, task);
@@ -166,6 +176,7 @@ std::vector<Modality> Schema::modalities() const {
   if (numbers > 0) modalities.push_back({"number", Feature::numbers, numbers + 1});
   if (has_images) modalities.push_back({"patch", Feature::dense, 3 * image.patch * image.patch});
   for (const int64_t width : widths) modalities.push_back({fmt::format("vector:{}", width), Feature::dense, width});
+  if (has_text_vectors()) modalities.push_back({"text", Feature::dense, leaf_encoding->width});
   return modalities;
 }
 

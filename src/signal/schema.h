@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,25 @@ enum class TextLevel { paragraph, sentence, token };
 std::string_view name_of(TextLevel level);
 // "paragraph,sentence,token" or a part of it that ends in token. "text-leaf" gives an empty list: a text is one leaf.
 std::vector<TextLevel> parse_text_levels(std::string_view list);
+
+// Texts whose vectors are those of a pretrained encoder.
+enum class LeafLevel {
+  table,      // leaves are its tokens, as ids; their vectors begin as its word table
+  token,      // from here on a leaf is a vector (text_vectors.h): of a token in its text,
+  sentence,   // of a sentence,
+  paragraph,  // of a paragraph
+};
+std::string_view name_of(LeafLevel level);
+LeafLevel leaf_level_of(std::string_view name);  // std::invalid_argument with the list of names
+
+struct LeafEncoding {
+  std::string model;  // its folder
+  LeafLevel level = LeafLevel::sentence;
+  int64_t width = 0;
+  std::string sha256;  // of the model's files: vectors of another one mean something else
+
+  bool operator==(const LeafEncoding&) const = default;
+};
 
 // A path can have two fields, an array or object and something else: then both kinds of value are allowed there.
 struct Field {
@@ -96,6 +116,7 @@ struct ImageOptions {
 //   number      numbers  id: 1 + which number field (0: one that is not in the schema); value: normalised
 //   patch       dense    patch * patch * 3 values in 0..1: rows, columns, colours
 //   vector:W    dense    one for every width W
+//   text        dense    a token, sentence or paragraph as an encoder's vector
 enum class Feature { ids, numbers, dense };
 struct Modality {
   std::string name;
@@ -113,6 +134,7 @@ struct Schema {
   Target target;
   std::vector<std::string> only;  // not empty: fields elsewhere are left out, in new records too
   std::vector<TextLevel> text_levels = {TextLevel::paragraph, TextLevel::sentence, TextLevel::token};
+  std::optional<LeafEncoding> leaf_encoding;  // none: texts are tokens whose vectors are learned
   ImageOptions image;
   int64_t graph_features = 8;
   int64_t max_graph_nodes = 512;
@@ -121,6 +143,7 @@ struct Schema {
   // For people, from inference; not stored: "price: 399 numbers, 1 string (a.jsonl:18): read as text; ..."
   std::vector<std::string> notes;
 
+  bool has_text_vectors() const { return leaf_encoding && leaf_encoding->level != LeafLevel::table; }
   std::vector<Modality> modalities() const;
   // What each row of the category table stands for, "gender=Women". The first are not of any field: see
   // GenericCategory.

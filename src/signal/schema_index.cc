@@ -50,6 +50,7 @@ SchemaIndex::SchemaIndex(std::shared_ptr<const Schema> schema)
     const auto modality = static_cast<uint8_t>(m);
     if (modalities[m].name == "number") number_modality_ = modality;
     if (modalities[m].name == "patch") patch_modality_ = modality;
+    if (modalities[m].name == "text") text_modality_ = modality;
     if (modalities[m].name.starts_with("vector:")) vector_modalities_[modalities[m].size] = modality;
   }
   const CategoryTable table = category_table(schema_->fields);

@@ -61,6 +61,7 @@ class SchemaIndex {
   std::optional<uint8_t> number_modality() const { return number_modality_; }
   std::optional<uint8_t> patch_modality() const { return patch_modality_; }
   std::optional<uint8_t> vector_modality(int64_t width) const;
+  std::optional<uint8_t> text_modality() const { return text_modality_; }  // of vectors for texts
 
  private:
   std::shared_ptr<const Schema> schema_;
@@ -68,7 +69,7 @@ class SchemaIndex {
   std::vector<Node> nodes_;
   std::vector<IndexedField> fields_;
   std::unordered_map<std::string_view, int32_t> key_ids_;
-  std::optional<uint8_t> number_modality_, patch_modality_;
+  std::optional<uint8_t> number_modality_, patch_modality_, text_modality_;
   std::map<int64_t, uint8_t> vector_modalities_;  // by width
 };
 

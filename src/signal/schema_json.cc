@@ -101,6 +101,23 @@ Target target_of(const json& stored) {
   return target;
 }
 
+json leaf_encoding_json(const LeafEncoding& encoding) {
+  return {{"model", encoding.model},
+          {"level", name_of(encoding.level)},
+          {"width", encoding.width},
+          {"sha256", encoding.sha256}};
+}
+
+LeafEncoding leaf_encoding_of(const json& stored) {
+  LeafEncoding encoding;
+  stored.at("model").get_to(encoding.model);
+  encoding.level = leaf_level_of(stored.at("level").get<std::string>());
+  stored.at("width").get_to(encoding.width);
+  stored.at("sha256").get_to(encoding.sha256);
+  require(encoding.width > 0, fmt::format("the width of leaf_encoding is {}", encoding.width));
+  return encoding;
+}
+
 void check_options(const Schema& schema) {
   require(schema.image.patch >= 1 && schema.image.patch <= 1024, "image.patch must be within 1 and 1024");
   require(schema.image.longest_side >= 1, "image.longest_side must be at least 1");
@@ -123,6 +140,7 @@ Schema schema_of(const json& stored, const std::string& name) {
   if (stored.contains("target")) schema.target = target_of(stored.at("target"));
   stored.at("only").get_to(schema.only);
   schema.text_levels = levels_of(stored.at("text_levels"));
+  if (stored.contains("leaf_encoding")) schema.leaf_encoding = leaf_encoding_of(stored.at("leaf_encoding"));
   const json& image = stored.at("image");
   image.at("patch").get_to(schema.image.patch);
   image.at("longest_side").get_to(schema.image.longest_side);
@@ -156,6 +174,7 @@ json Schema::to_json() const {
                  {"max_depth", max_depth}};
   for (const Field& field : fields) result["fields"].push_back(field_json(field));
   if (target.task != Task::none) result["target"] = target_json(target);
+  if (leaf_encoding) result["leaf_encoding"] = leaf_encoding_json(*leaf_encoding);
   return result;
 }
 

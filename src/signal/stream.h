@@ -37,6 +37,9 @@ struct StreamOptions {
   int64_t chunk_records = 64;  // at most; chunks end early after some megabytes
 };
 
+// Where text vectors are computed records take their time: smaller chunks show progress and end in time.
+inline constexpr int64_t kChunkOfEncodedRecords = 8;
+
 class SignalStream {
  public:
   SignalStream(std::vector<std::string> files, std::shared_ptr<const Compiler> compiler, StreamOptions options = {});

@@ -63,8 +63,11 @@ nlohmann::json explain(nn::Network& model, const RunDescription& run, const sign
 }
 
 nlohmann::json explain_records(nn::Network& model, const RunDescription& run, const signal::Dataset& data,
-                               const std::vector<int64_t>& records, at::Device device) {
-  const signal::Compiler compiler(run.schema, {.labels = signal::Labels::all, .images = run.settings.data.images});
+                               const std::vector<int64_t>& records, at::Device device,
+                               std::shared_ptr<const signal::TextVectors> text_vectors) {
+  const signal::Compiler compiler(
+      run.schema,
+      {.labels = signal::Labels::all, .images = run.settings.data.images, .text_vectors = std::move(text_vectors)});
   std::map<std::string, std::vector<int64_t>> lines;  // by file
   for (const int64_t record : records) lines[data.file(record)].push_back(data.line(record));
   nlohmann::json explained = nlohmann::json::array();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -17,8 +18,10 @@ namespace ramify::train {
 nlohmann::json explain(nn::Network& model, const RunDescription& run, const signal::Signal& labelled,
                        at::Device device);
 
-// The same for records of a data set, read once more with labels: {"records": [...]}.
+// The same for records of a data set, read once more with labels: {"records": [...]}. `text_vectors` where the schema
+// wants them.
 nlohmann::json explain_records(nn::Network& model, const RunDescription& run, const signal::Dataset& data,
-                               const std::vector<int64_t>& records, at::Device device);
+                               const std::vector<int64_t>& records, at::Device device,
+                               std::shared_ptr<const signal::TextVectors> text_vectors);
 
 }  // namespace ramify::train

@@ -6,6 +6,7 @@
 #include "train/device.h"
 #include "train/explain.h"
 #include "train/interrupt.h"
+#include "train/leaf_encoder.h"
 #include "train/objective.h"
 
 namespace ramify::train {
@@ -13,7 +14,9 @@ namespace ramify::train {
 Predictor::Predictor(const std::string& folder, const std::string& device, const std::string& images)
     : device_(open_device(device)), trained_(load_trained(folder, device_)) {
   const std::string archive = images.empty() ? trained_.run.settings.data.images : images;
-  signal::CompilerOptions options{.target = signal::TargetUse::optional, .images = archive};
+  signal::CompilerOptions options{.target = signal::TargetUse::optional,
+                                  .images = archive,
+                                  .text_vectors = open_leaf_encoder(*trained_.run.schema, device_)};
   compiler_ = std::make_shared<const signal::Compiler>(trained_.run.schema, options);
   options.labels = signal::Labels::all;
   labelled_ = std::make_shared<const signal::Compiler>(trained_.run.schema, options);
@@ -89,7 +92,9 @@ nlohmann::json Predictor::explain(const std::string& record) {
 
 int64_t predict_files(Predictor& predictor, const std::vector<std::string>& files, const PredictOptions& options,
                       const std::function<void(const nlohmann::json&)>& write) {
-  signal::SignalStream stream(files, predictor.compiler(), {.threads = options.workers});
+  signal::StreamOptions how{.threads = options.workers};
+  if (predictor.run().schema->has_text_vectors()) how.chunk_records = signal::kChunkOfEncodedRecords;
+  signal::SignalStream stream(files, predictor.compiler(), how);
   int64_t bad = 0;
   for (signal::RecordChunk chunk; InterruptGuard::caught() == 0 && stream.next(chunk);) {
     std::vector<const signal::Signal*> good;

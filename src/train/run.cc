@@ -12,6 +12,7 @@
 #include "train/device.h"
 #include "train/explain.h"
 #include "train/interrupt.h"
+#include "train/leaf_encoder.h"
 
 namespace ramify::train {
 namespace {
@@ -23,13 +24,23 @@ void check_target(const signal::Schema& schema) {
   throw io::Error("target " + target.path + " has only one value in the training data; there is nothing to tell apart");
 }
 
-ReadingOptions reading_options(const RunOptions& options, RunObserver& observer) {
+using SharedEncoder = std::shared_ptr<LeafEncoder>;  // of leaves; none: their vectors are learned
+
+ReadingOptions reading_options(const RunOptions& options, const SharedEncoder& encoder, RunObserver& observer) {
   return {.workers = options.workers,
+          .text_vectors = encoder,
           .on_progress = [&](const auto& what, const auto& progress) { observer.on_reading(what, progress); },
           .on_note = [&](const std::string& note) { observer.on_note(note); }};
 }
 
-at::Tensor word_vectors(RunDescription& run, RunObserver& observer) {
+// What the run's tokens begin with.
+at::Tensor token_vectors(RunDescription& run, RunObserver& observer) {
+  if (run.schema->leaf_encoding) {
+    check_unchanged(*run.schema->leaf_encoding);
+    at::Tensor table = leaf_word_table(*run.schema->leaf_encoding);
+    run.tokens = {.width = table.size(1), .frozen = !run.settings.data.train_vectors};
+    return table;
+  }
   int64_t missing = 0;
   at::Tensor vectors = read_token_vectors(run.settings.data.word_vectors, *run.schema, missing);
   run.tokens = {.width = vectors.size(1), .frozen = !run.settings.data.train_vectors};
@@ -43,6 +54,7 @@ void prepare_for_texts(Settings& settings) {
   DataSettings& data = settings.data;
   if (!data.word_vectors.empty()) throw std::invalid_argument("--word-vectors are not for --architecture");
   data.text_levels = "token";
+  if (!data.leaf_encoder.empty()) throw std::invalid_argument("--leaf-encoder is not for --architecture");
   if (!settings.architecture.is_folder()) return;
   if (!data.tokenizer.empty()) throw std::invalid_argument("--tokenizer: the folder of --architecture has its own");
   data.tokenizer = settings.architecture.name;
@@ -58,25 +70,51 @@ void resolve_architecture(Settings& settings, signal::Schema& schema, RunObserve
   }
 }
 
-RunDescription new_run(Settings settings, const RunOptions& options, RunObserver& observer) {
+// With what the settings ask for, or, where a run goes on, with what its schema has.
+SharedEncoder leaf_encoder(const std::optional<signal::LeafEncoding>& encoding, at::Device device,
+                           const RunOptions& options) {
+  if (!encoding || encoding->level == signal::LeafLevel::table) {
+    if (options.leaf_cache.empty()) return nullptr;
+    throw std::invalid_argument(encoding ? "--leaf-cache: with --leaf-level table no vectors are computed"
+                                         : "--leaf-cache: without --leaf-encoder no vectors are computed");
+  }
+  return std::make_shared<LeafEncoder>(*encoding, LeafEncoder::Options{.device = device, .cache = options.leaf_cache});
+}
+
+signal::SchemaOptions schema_options(const DataSettings& data) {
+  signal::SchemaOptions options = data.options();
+  if (data.leaf_encoder.empty()) return options;
+  options.leaf_encoding = describe_leaf_encoder(data.leaf_encoder, signal::leaf_level_of(data.leaf_level));
+  if (options.leaf_encoding->level == signal::LeafLevel::table) {
+    options.tokenizer = text::Tokenizer::load(data.leaf_encoder);
+  }
+  return options;
+}
+
+RunDescription new_run(Settings settings, at::Device device, const RunOptions& options, SharedEncoder& encoder,
+                       RunObserver& observer) {
   if (settings.data.train.empty()) throw std::invalid_argument("no DATA; say which records to learn from");
   if (settings.data.target.empty()) throw std::invalid_argument("no target; say with --target which field to predict");
-  keep_standard_input(settings.data, options.folder);
   if (settings.architecture.is_used()) prepare_for_texts(settings);
+  const signal::SchemaOptions schema_settings = schema_options(settings.data);
+  encoder = leaf_encoder(schema_settings.leaf_encoding, device, options);
+  keep_standard_input(settings.data, options.folder);
   RunDescription run{.settings = std::move(settings), .command = options.command};
-  signal::Schema schema = signal::infer_schema(run.settings.data.train, run.settings.data.options(),
-                                               [&](const signal::ReadProgress& progress) {
-                                                 Interrupted::throw_if_caught();
-                                                 observer.on_reading("schema", progress);
-                                               });
+  signal::Schema schema =
+      signal::infer_schema(run.settings.data.train, schema_settings, [&](const signal::ReadProgress& progress) {
+        Interrupted::throw_if_caught();
+        observer.on_reading("schema", progress);
+      });
   if (run.settings.architecture.is_used()) resolve_architecture(run.settings, schema, observer);
   run.schema = std::make_shared<const signal::Schema>(std::move(schema));
   check_target(*run.schema);
   for (const std::string& note : run.schema->notes) observer.on_note(note);
   run.files = data_files(run.settings.data);
   run.threads = at::get_num_threads();
-  if (!run.settings.data.test.empty()) {  // what cannot be read there should be known before hours of training
-    read_records(run.settings.data.test, "test", run.schema, run.settings.data, reading_options(options, observer));
+  // what cannot be read there should be known before hours of training; with an encoder it is read with the rest
+  if (!run.settings.data.test.empty() && !encoder) {
+    read_records(run.settings.data.test, "test", run.schema, run.settings.data,
+                 reading_options(options, encoder, observer));
   }
   return run;
 }
@@ -99,6 +137,27 @@ void check_same(const Settings& stored, Settings asked) {
   }
 }
 
+RunData read_all(const RunDescription& run, const RunOptions& options, const SharedEncoder& encoder,
+                 RunObserver& observer) {
+  const auto read = [&] {
+    return read_run_data(run.settings, run.schema, reading_options(options, encoder, observer));
+  };
+  if (!encoder) return read();
+  std::optional<RunData> data;
+  try {
+    data = read();
+  } catch (...) {
+    encoder->finish();  // what was computed so far need not be computed again
+    throw;
+  }
+  encoder->finish();
+  const LeafCache::Counts counts = encoder->counts();
+  observer.on_note("leaf encoder: computed " + std::to_string(counts.computed) + " of " + std::to_string(counts.asked) +
+                   " texts" + (counts.computed < counts.asked ? ", the rest was cached" : ""));
+  at::set_num_threads(at::get_num_threads());  // encoding set it to 1 for threads that begin later
+  return std::move(*data);
+}
+
 // Half of them wrong, if there are so many: those teach more.
 std::vector<int64_t> chosen_records(const Evaluation& evaluation, const std::vector<int64_t>& all, int64_t count) {
   std::vector<int64_t> chosen;
@@ -114,9 +173,18 @@ std::vector<int64_t> chosen_records(const Evaluation& evaluation, const std::vec
   return chosen;
 }
 
+// Where and by what it is computed.
+struct Use {
+  const RunOptions& options;
+  at::Device device;
+  const SharedEncoder& encoder;
+};
+
 // None: interrupted.
 std::optional<nlohmann::json> evaluate_best(const RunDescription& run, const RunData& data, nn::Network& model,
-                                            at::Device device, const RunOptions& options, RunObserver& observer) {
+                                            const Use& use, RunObserver& observer) {
+  const RunOptions& options = use.options;
+  const at::Device device = use.device;
   load_model(options.folder + "/model", model);
   model.eval();
   EvaluationOptions how = evaluation_options(run.settings, device, options.workers);
@@ -124,9 +192,11 @@ std::optional<nlohmann::json> evaluate_best(const RunDescription& run, const Run
   nlohmann::json evaluation = nlohmann::json::object();
   Evaluation last = evaluate(model, data.valid(), data.valid_records, how);
   if (!data.valid_records.empty()) evaluation["valid"] = last.to_json();
-  if (!run.settings.data.test.empty()) {
-    const signal::Dataset test =
-        read_records(run.settings.data.test, "test", run.schema, run.settings.data, reading_options(options, observer));
+  if (data.test) {
+    evaluation["test"] = evaluate(model, *data.test, data.test->all_records(), how).to_json();
+  } else if (!run.settings.data.test.empty()) {
+    const signal::Dataset test = read_records(run.settings.data.test, "test", run.schema, run.settings.data,
+                                              reading_options(options, use.encoder, observer));
     evaluation["test"] = evaluate(model, test, test.all_records(), how).to_json();
   }
   if (InterruptGuard::caught() != 0) return std::nullopt;
@@ -134,8 +204,8 @@ std::optional<nlohmann::json> evaluate_best(const RunDescription& run, const Run
   if (options.explanations > 0) {
     // without validation those that were learned from are all there is
     const std::vector<int64_t>& records = data.valid_records.empty() ? data.train_records : data.valid_records;
-    const nlohmann::json explained =
-        explain_records(model, run, data.valid(), chosen_records(last, records, options.explanations), device);
+    const nlohmann::json explained = explain_records(
+        model, run, data.valid(), chosen_records(last, records, options.explanations), device, use.encoder);
     io::write_file_atomic(options.folder + "/explanations.json", explained.dump() + "\n");
   }
   io::write_file_atomic(options.folder + "/evaluation.json", evaluation.dump(2) + "\n");
@@ -151,13 +221,18 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
   if (options.threads > 0) at::set_num_threads(options.threads);
   Settings settings = asked;
   settings.make_paths_absolute();
+  settings.data.settle_leaves();
   const FolderLock lock(options.folder, options.resume);
 
   const bool goes_on = is_run(options.folder);
-  RunDescription run = goes_on ? load_description(options.folder) : new_run(settings, options, observer);
+  SharedEncoder encoder;
+  RunDescription run =
+      goes_on ? load_description(options.folder) : new_run(settings, device, options, encoder, observer);
   if (goes_on) {
     check_same(run.settings, settings);
     check_unchanged(run.files);
+    if (run.schema->has_text_vectors()) check_unchanged(*run.schema->leaf_encoding);
+    encoder = leaf_encoder(run.schema->leaf_encoding, device, options);
     if (options.threads == 0 && run.threads > 0) at::set_num_threads(run.threads);
     if (device.is_cpu() && run.threads > 0 && at::get_num_threads() != run.threads) {
       observer.on_note("the run began with " + std::to_string(run.threads) + " threads; with " +
@@ -165,10 +240,11 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
     }
   }
   // a checkpoint has them
-  const bool needs_vectors =
-      !run.settings.data.word_vectors.empty() && !io::folder_exists(options.folder + "/checkpoint");
-  const at::Tensor vectors = needs_vectors ? word_vectors(run, observer) : at::Tensor();
-  const RunData data = read_run_data(run.settings, run.schema, reading_options(options, observer));
+  const bool has_vectors =
+      !run.settings.data.word_vectors.empty() || (run.schema->leaf_encoding && !run.schema->has_text_vectors());
+  const bool needs_vectors = has_vectors && !io::folder_exists(options.folder + "/checkpoint");
+  const at::Tensor vectors = needs_vectors ? token_vectors(run, observer) : at::Tensor();
+  const RunData data = read_all(run, options, encoder, observer);
   const auto model = build_network(run);
   if (vectors.defined()) dynamic_cast<nn::Model&>(*model).set_table("token", vectors, !run.tokens.frozen);
   if (run.settings.architecture.is_folder() && !io::folder_exists(options.folder + "/checkpoint")) {
@@ -194,7 +270,7 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
   observer.on_ready(run, data.train, trainer.state(), trainer.total_steps());
   const Outcome outcome = trainer.run();
   if (outcome == Outcome::interrupted) return {.outcome = outcome, .evaluation = {}};
-  const auto evaluation = evaluate_best(run, data, *model, device, options, observer);
+  const auto evaluation = evaluate_best(run, data, *model, {options, device, encoder}, observer);
   if (!evaluation) return {.outcome = Outcome::interrupted, .evaluation = {}};
   return {.outcome = outcome, .evaluation = *evaluation};
 }
@@ -206,7 +282,9 @@ nlohmann::json evaluate_files(const std::string& folder, const std::vector<std::
   signal::DatasetOptions reading;
   reading.compiler.images = options.images.empty() ? trained.run.settings.data.images : options.images;
   reading.on_bad = signal::on_bad_of(options.on_bad);
+  reading.compiler.text_vectors = open_leaf_encoder(*trained.run.schema, device);
   reading.threads = options.workers;
+  reading.on_progress = options.on_reading;
   const signal::Dataset data = signal::Dataset::read(files, trained.run.schema, reading);
   bad = data.bad();
   EvaluationOptions how = evaluation_options(trained.run.settings, device, options.workers);

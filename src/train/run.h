@@ -19,6 +19,7 @@ struct RunOptions {
   int threads = 0;  // that compute; 0: as the run began, or as torch likes
   int workers = 0;  // threads that read and collate; 0: one a core
   bool deterministic = false;
+  std::string leaf_cache;    // a file that keeps the vectors of Settings::data.leaf_encoder between runs
   int64_t explanations = 6;  // records whose trees are stored with their attention
   std::vector<std::string> command;
 };
@@ -46,8 +47,10 @@ struct EvaluateOptions {
   std::string device = "cpu";
   int workers = 0;
   std::string on_bad = "fail", images;
+  std::function<void(const signal::ReadProgress&)> on_reading;
   std::function<void(int64_t done, int64_t total)> on_progress;
 };
+// Interrupted if a signal came while vectors of texts were computed.
 nlohmann::json evaluate_files(const std::string& folder, const std::vector<std::string>& files,
                               const EvaluateOptions& options, signal::BadRecords& bad);
 

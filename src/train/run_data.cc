@@ -59,6 +59,7 @@ signal::Dataset read_records(const std::vector<std::string>& files, const std::s
                              const ReadingOptions& options) {
   signal::DatasetOptions how;
   how.compiler.images = settings.images;
+  how.compiler.text_vectors = options.text_vectors;
   how.on_bad = signal::on_bad_of(settings.on_bad);
   how.threads = options.workers;
   how.on_progress = [&](const signal::ReadProgress& progress) {
@@ -79,8 +80,10 @@ RunData read_run_data(const Settings& settings, std::shared_ptr<const signal::Sc
   const DataSettings& files = settings.data;
   RunData data{.train = read_records(files.train, "training", schema, files, options),
                .separate_valid = std::nullopt,
+               .test = std::nullopt,
                .train_records = {},
                .valid_records = {}};
+  if (options.text_vectors && !files.test.empty()) data.test = read_records(files.test, "test", schema, files, options);
   if (!files.valid.empty()) {
     data.separate_valid = read_records(files.valid, "validation", schema, files, options);
     data.train_records = data.train.all_records();

@@ -32,6 +32,7 @@ void keep_standard_input(DataSettings& settings, const std::string& folder);
 
 struct ReadingOptions {
   int workers = 0;
+  std::shared_ptr<const signal::TextVectors> text_vectors;  // where the schema wants them
   std::function<void(const std::string& what, const signal::ReadProgress&)> on_progress;
   std::function<void(const std::string&)> on_note;
 };
@@ -44,6 +45,7 @@ signal::Dataset read_records(const std::vector<std::string>& files, const std::s
 struct RunData {
   signal::Dataset train;
   std::optional<signal::Dataset> separate_valid;
+  std::optional<signal::Dataset> test;  // only where texts became vectors, which are not to be computed twice
   std::vector<int64_t> train_records, valid_records;  // valid_records may be empty: no validation is wanted
 
   const signal::Dataset& valid() const { return separate_valid ? *separate_valid : train; }

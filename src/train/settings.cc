@@ -37,6 +37,8 @@ void visit_data(Data& data, const Visit& visit) {
   visit("valid_fraction", data.valid_fraction);
   visit("word_vectors", data.word_vectors);
   visit("train_vectors", data.train_vectors);
+  visit("leaf_encoder", data.leaf_encoder);
+  visit("leaf_level", data.leaf_level);
   signal::SchemaSettings::visit(data, visit);
 }
 
@@ -76,11 +78,30 @@ signal::Structure structure_of(Mixing mixing) {
 
 void Settings::make_paths_absolute() {
   const auto absolute = [](std::string& path) {
-    if (!path.empty() && path != "-") path = std::filesystem::absolute(path).lexically_normal().string();
+    if (path.empty() || path == "-") return;
+    path = std::filesystem::absolute(path).lexically_normal().string();
+    if (path.size() > 1 && path.ends_with('/')) path.pop_back();
   };
   for (auto* list : {&data.train, &data.valid, &data.test}) std::ranges::for_each(*list, absolute);
-  for (auto* path : {&data.schema, &data.images, &data.tokenizer, &data.word_vectors}) absolute(*path);
+  for (auto* path : {&data.schema, &data.images, &data.tokenizer, &data.word_vectors, &data.leaf_encoder})
+    absolute(*path);
   if (architecture.is_folder()) absolute(architecture.name);
+}
+
+void DataSettings::settle_leaves() {
+  const auto require = [](bool holds, const char* message) {
+    if (!holds) throw std::invalid_argument(message);
+  };
+  if (leaf_encoder.empty()) {
+    require(leaf_level.empty(), "--leaf-level: without --leaf-encoder there is no model that leaves could come from");
+    return;
+  }
+  require(word_vectors.empty(),
+          "--leaf-encoder and --word-vectors: the vectors of texts can come from one of them only");
+  require(tokenizer.empty(), "--leaf-encoder and --tokenizer: the encoder has a tokenizer of its own");
+  if (leaf_level.empty()) leaf_level = name_of(signal::LeafLevel::sentence);
+  const bool is_table = signal::leaf_level_of(leaf_level) == signal::LeafLevel::table;
+  require(is_table || !train_vectors, "--train-vectors: only the vectors of --leaf-level table can learn");
 }
 
 Settings Settings::from_json(const nlohmann::json& json) {

@@ -30,6 +30,12 @@ struct DataSettings : signal::SchemaSettings {
   double valid_fraction = 0.1;                  // of the training records, if `valid` is empty
   std::string word_vectors;
   bool train_vectors = false;
+  std::string leaf_encoder;  // a folder: leaves of texts come from this model
+  std::string leaf_level;    // what of it a leaf is; "": none was said
+
+  // std::invalid_argument if what is said about vectors of texts does not go together; a level that was not said
+  // becomes `sentence`.
+  void settle_leaves();
 };
 
 struct Settings {

@@ -15,7 +15,7 @@ def start(*arguments, **options):
     if not PROGRAM.exists():
         pytest.skip(f"{PROGRAM} is not built")
     return subprocess.Popen([str(PROGRAM), *map(str, arguments)], stdin=options.pop("stdin", subprocess.PIPE),
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            stdout=subprocess.PIPE, stderr=options.pop("stderr", subprocess.PIPE), text=True,
                             env={**os.environ, "OMP_NUM_THREADS": "1"}, **options)
 
 
