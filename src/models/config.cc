@@ -124,7 +124,8 @@ void read_rotation(const ConfigReader& reader, const std::string& name, ModelCon
     if (!found) continue;
     const ConfigReader rotation(*found, name);
     const std::string type = rotation.text("rope_type", rotation.text("type", "default").c_str());
-    if (type != "default") reader.fail(std::string(key) + " has the type " + io::printable(type) + "; only default is");
+    if (type != "default")
+      reader.fail(std::string(key) + " has the type " + io::printable(type) + "; expected default");
     config.rope_theta = rotation.number_or("rope_theta", config.rope_theta, 1, 1e12);
   }
 }

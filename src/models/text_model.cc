@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
 #include "text/segments.h"
 #include "text/utf8.h"
@@ -63,12 +64,17 @@ TokenizedText TextTokenizer::tokenize(std::string_view first, std::string_view s
 }
 
 TextModel::TextModel(const std::string& folder, const Options& options)
-    : tokenizer_(folder), encoder_(load_encoder(folder)), device_(options.device) {
+    : tokenizer_(folder), config_(ModelConfig::load(folder)), device_(options.device) {
+  if (config_.is_decoder()) {
+    decoder_ = load_decoder(folder);
+  } else {
+    encoder_ = load_encoder(folder);
+  }
   if (tokenizer_.tokenizer().size() > config().vocabulary) {
     throw io::Error(folder + ": the tokenizer has " + std::to_string(tokenizer_.tokenizer().size()) +
                     " tokens, the model " + std::to_string(config().vocabulary));
   }
-  encoder_->to(options.device, options.dtype);
+  (encoder_ ? static_cast<nn::Module&>(*encoder_) : *decoder_).to(options.device, options.dtype);
 }
 
 PackedTexts TextModel::pack(std::span<const TokenizedText* const> texts) const {
@@ -77,7 +83,10 @@ PackedTexts TextModel::pack(std::span<const TokenizedText* const> texts) const {
 
 at::Tensor TextModel::token_rows(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace) const {
   const at::NoGradGuard no_grad;
-  return encoder_->forward(texts, plan, trace);
+  if (encoder_) return encoder_->forward(texts, plan, trace);
+  if (!plan.is_exact())
+    throw std::invalid_argument("a decoder's attention cannot be swapped yet; leave --hierarchy out");
+  return decoder_->forward(texts, trace);
 }
 
 at::Tensor TextModel::pooled(const at::Tensor& rows, const PackedTexts& texts, Pooling pooling) {

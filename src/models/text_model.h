@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/attention_plan.h"
+#include "models/decoder.h"
 #include "models/encoder.h"
 #include "models/packed_texts.h"
 #include "text/model_tokenizer.h"
@@ -45,24 +46,26 @@ class TextModel {
     at::Device device = at::kCPU;
     at::ScalarType dtype = at::kFloat;  // in which it computes
   };
-  // An encoder. io::Error for a folder that is none.
+  // An encoder or a decoder. io::Error for a folder that is neither.
   TextModel(const std::string& folder, const Options& options);
 
-  const ModelConfig& config() const { return encoder_->config(); }
+  const ModelConfig& config() const { return config_; }
   const TextTokenizer& tokenizer() const { return tokenizer_; }
   int64_t num_layers() const { return config().layers; }
 
   const at::Tensor& word_table() const { return encoder_->word_table(); }  // [vocabulary, width]
 
   PackedTexts pack(std::span<const TokenizedText* const> texts) const;
-  // [T, width], without gradients.
+  // [T, width], without gradients. std::invalid_argument: a decoder has exact attention only.
   at::Tensor token_rows(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace = nullptr) const;
   // [texts, width] float32, on the CPU.
   static at::Tensor pooled(const at::Tensor& rows, const PackedTexts& texts, Pooling pooling);
 
  private:
   TextTokenizer tokenizer_;
-  std::shared_ptr<Encoder> encoder_;
+  ModelConfig config_;
+  std::shared_ptr<Encoder> encoder_;  // one of them
+  std::shared_ptr<Decoder> decoder_;
   at::Device device_;
 };
 

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "io/error.h"
+#include "ramify/nn/model.h"
 
 namespace ramify::train {
 namespace {
