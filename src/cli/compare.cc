@@ -38,7 +38,7 @@ void add_compare(CLI::App& app) {
       ->check(CLI::Range(2, 100))
       ->capture_default_str();
   compare->add_option("--drift-texts", command->drift_texts, "texts whose layers and rows of attention are compared")
-      ->check(CLI::Range(0, 1000))
+      ->check(CLI::Range(0, 64))
       ->capture_default_str();
   compare->add_option("--batch-tokens", command->batch_tokens, "most tokens in a batch")
       ->check(CLI::Range(1, 1 << 24))

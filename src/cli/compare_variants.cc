@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 
 #include "compare/comparison.h"
 #include "io/atomic_file.h"
+#include "line_output.h"
 #include "model_commands.h"
 #include "progress_line.h"
 #include "published_model.h"
@@ -110,7 +112,11 @@ void print_table(const compare::Comparison& comparison) {
 
 int run(const CompareCommand& command) {
   const train::InterruptGuard interrupts;
-  const models::TextModel model = open_model(command.model);
+  const models::TextModel model = open_encoder(command.model);
+  // what cannot be written should be known before the work
+  std::optional<io::AtomicFile> json_file, html_file;
+  if (!command.json.empty() && command.json != "-") json_file.emplace(command.json);
+  if (!command.html.empty()) html_file.emplace(command.html);
   const auto variants = variants_of(command, model.num_layers());
   const auto train = read_texts(command, command.data, command.limit, model);
   const auto test = read_texts(command, command.test, command.limit_test, model);
@@ -140,10 +146,14 @@ int run(const CompareCommand& command) {
     fmt::print("{}\n", json.dump(2));
   } else {
     print_table(comparison);
-    if (!command.json.empty()) io::write_file_atomic(command.json, json.dump(2) + "\n");
+    if (json_file) {
+      json_file->write(json.dump(2) + "\n");
+      json_file->commit();
+    }
   }
-  if (!command.html.empty()) {
-    io::write_file_atomic(command.html, report::swap_page(json));
+  if (html_file) {
+    html_file->write(report::swap_page(json));
+    html_file->commit();
     fmt::print(stderr, "the page is {}\n", command.html);
   }
   return 0;
@@ -154,6 +164,15 @@ int run(const CompareCommand& command) {
 
 extern "C" int ramify_run_compare(const ramify::cli::CompareCommand& given) {
   ramify::cli::CompareCommand command = given;
+  for (const auto& inputs : {command.data, command.test}) {
+    ramify::cli::require_no_input(command.json, inputs);
+    ramify::cli::require_no_input(command.html, inputs);
+  }
   ramify::cli::apply_compute_options(command.model.compute);
-  return ramify::cli::run(command);
+  try {
+    return ramify::cli::run(command);
+  } catch (const ramify::train::Interrupted&) {
+    fmt::print(stderr, "interrupted\n");
+    return ramify::cli::interrupted_status();
+  }
 }

@@ -32,11 +32,16 @@ std::string numbers(const float* values, int64_t count) {
 class VectorOutput {
  public:
   explicit VectorOutput(const std::string& path) : path_(path) {
-    if (!is_tensor()) lines_.emplace(path);
+    if (is_tensor()) {
+      io::AtomicFile{path};  // what cannot be written should be known before the work
+    } else {
+      lines_.emplace(path);
+    }
   }
 
   // [n, width]: a vector a text.
   void write(const at::Tensor& vectors) {
+    models::require_finite(vectors);
     if (is_tensor()) {
       kept_.push_back(vectors);
       return;
@@ -51,6 +56,7 @@ class VectorOutput {
 
   // [tokens, width]: a vector a token of one text.
   void write_tokens(const at::Tensor& rows) {
+    models::require_finite(rows);
     if (is_tensor()) {
       kept_.push_back(rows);
       return;
@@ -60,6 +66,7 @@ class VectorOutput {
       line += (i == 0 ? "" : ",") + numbers(rows.const_data_ptr<float>() + i * rows.size(1), rows.size(1));
     }
     lines_->write(line + "]}");
+    lines_->flush();
   }
 
   void commit(bool of_tokens) {
@@ -172,6 +179,7 @@ class Encoding {
 
 extern "C" int ramify_run_encode(const ramify::cli::EncodeCommand& given) {
   ramify::cli::EncodeCommand command = given;
+  ramify::cli::require_no_input(command.out, command.texts);
   ramify::cli::apply_compute_options(command.model.compute);
   const ramify::train::InterruptGuard interrupts;
   return ramify::cli::Encoding(command).run();

@@ -2,12 +2,26 @@
 #pragma once
 
 #include <cstdio>
+#include <filesystem>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "io/atomic_file.h"
 
 namespace ramify::cli {
+
+// A result must not take the place of what it is made from. std::invalid_argument if `out` is one of `inputs`.
+inline void require_no_input(const std::string& out, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code ignored;
+    if (out.empty() || !std::filesystem::is_regular_file(out, ignored)) return;
+    if (std::filesystem::equivalent(out, input, ignored)) {
+      throw std::invalid_argument(out + ": is also an input; choose another file for the result");
+    }
+  }
+}
 
 class LineOutput {
  public:

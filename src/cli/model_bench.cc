@@ -92,7 +92,7 @@ void print_row(const Row& row, int64_t positions) {
 
 int run(const ModelBenchCommand& command) {
   if (command.tokens.empty()) throw std::invalid_argument("bench: tokens is empty; expected numbers, such as 512,8192");
-  const models::TextModel model = open_model(command.model);
+  const models::TextModel model = open_encoder(command.model);
   const models::AttentionPlan plan = plan_of(command.model, model.num_layers());
   for (const auto& layer : plan.layers) {
     if (layer && layer->hierarchy.follows_text()) {

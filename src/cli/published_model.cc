@@ -15,6 +15,13 @@ models::TextModel open_model(const ModelOptions& options) {
   return models::TextModel(options.folder, {.device = train::open_device(options.compute.device), .dtype = dtype});
 }
 
+models::TextModel open_encoder(const ModelOptions& options) {
+  models::TextModel model = open_model(options);
+  if (!model.config().is_decoder()) return model;
+  throw std::invalid_argument(options.folder +
+                              ": is a decoder, whose attention cannot be swapped yet; expected an encoder");
+}
+
 models::AttentionPlan plan_of(const ModelOptions& options, int64_t num_layers) {
   if (options.hierarchy.empty()) return models::AttentionPlan::exact(num_layers);
   return models::AttentionPlan::swapped(num_layers,

@@ -93,7 +93,8 @@ void add_architecture_options(CLI::App& app, const Command& command) {
 void add_training_options(CLI::App& app, const Command& command) {
   constexpr const char* kPart = "training";
   add_setting<int64_t>(app, command, "--epochs", kPart, "epochs", "times through the data [as the config says: 10]");
-  add_setting<double>(app, command, "--rate", kPart, "rate", "learning rate at its height [0.001]");
+  add_setting<double>(app, command, "--rate", kPart, "rate",
+                      "learning rate at its height [0.001; of a published model 3e-5]");
   add_setting<double>(app, command, "--warmup", kPart, "warmup", "share of the steps in which the rate rises [0.05]");
   add_setting<double>(app, command, "--weight-decay", kPart, "weight_decay", "of AdamW [0.01]");
   add_setting<double>(app, command, "--clip", kPart, "clip", "largest norm of the gradients of a step [1]");

@@ -22,6 +22,8 @@
 namespace ramify::cli {
 namespace {
 
+using nlohmann::literals::operator""_json_pointer;
+
 using report::with_commas;
 
 // KEY=VALUE with a path of keys and places, such as model.layers.0.heads=3. What is not JSON is a string.
@@ -54,6 +56,11 @@ train::Settings settings_of(const TrainCommand& command) {
       goes_on ? train::load_description(command.out).settings.to_json() : nlohmann::json::object();
   if (!goes_on || !command.config.empty()) {
     settings.merge_patch(train::read_config(command.config.empty() ? "default" : command.config));
+  }
+  // what a published model has learned should not be lost in the first steps
+  const std::string architecture = command.settings.value("/architecture/name"_json_pointer, "");
+  if (!goes_on && command.config.empty() && train::Architecture{.name = architecture}.is_folder()) {
+    settings["training"]["rate"] = 3e-5;
   }
   settings.merge_patch(command.settings);
   for (const std::string& text : command.set) apply_setting(settings, text);
@@ -220,6 +227,7 @@ int run_eval(UseCommand command) {
 }
 
 int run_predict(UseCommand command) {
+  require_no_input(command.out, command.data);
   apply_compute_options(command.compute);
   const train::InterruptGuard interrupts;
   train::Predictor predictor(command.folder, command.compute.device, command.images);

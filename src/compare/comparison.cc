@@ -98,12 +98,21 @@ class Comparing {
     for (const std::string& label : train_.labels) class_of_.emplace(label, 0);
     if (class_of_.size() < 2)
       throw std::invalid_argument("compare: the texts have only one label; nothing to tell apart");
+    constexpr size_t kMaxClasses = 1000;
+    if (class_of_.size() > kMaxClasses) {
+      throw std::invalid_argument("compare: the texts have " + std::to_string(class_of_.size()) +
+                                  " labels; expected at most " + std::to_string(kMaxClasses) +
+                                  ". Is it the right target?");
+    }
     int64_t next = 0;
     for (auto& [label, number] : class_of_) number = next++;
     for (const std::string& label : train_.labels) train_classes_.push_back(class_of_.at(label));
     for (const std::string& label : test_.labels) {
       const auto found = class_of_.find(label);
       test_classes_.push_back(found == class_of_.end() ? -1 : found->second);
+    }
+    if (has_test_ && std::ranges::all_of(test_classes_, [](int64_t c) { return c < 0; })) {
+      throw std::invalid_argument("compare: no label of the test part is among those of DATA");
     }
     std::vector<int64_t> counts(class_of_.size());
     for (const int64_t c : train_classes_) ++counts[static_cast<size_t>(c)];
@@ -129,6 +138,7 @@ class Comparing {
     learn.on_batch = [&, show = learn.on_batch](size_t done) { return whole = show(done); };
     const at::Tensor vectors = embed(model_, train_.texts, learn);
     if (!whole) return false;
+    models::require_finite(vectors);
     if (has_test_) {
       heads_.push_back(LogisticHead::fit(vectors, train_classes_, num_classes()));
       return true;
@@ -160,6 +170,7 @@ class Comparing {
     const double began = now();
     const at::Tensor vectors = embed(model_, scored(), how);
     if (!whole) return false;
+    models::require_finite(vectors);
     result.seconds = now() - began;
     result.attention_seconds = trace.attention_seconds;
     const std::vector<int64_t> predictions = predict(vectors);

@@ -165,6 +165,8 @@ ModelConfig ModelConfig::from_json(const json& values, const std::string& name) 
     config.tied_output = reader.flag("tie_word_embeddings");
     config.attention_bias = reader.flag("attention_bias");
     config.inner_bias = reader.flag("mlp_bias");
+    if (config.head_dim % 2 != 0) reader.fail("head_dim is odd; a rotation needs pairs");
+    if (reader.number_or("partial_rotary_factor", 1, 0, 1) != 1) reader.fail("partial_rotary_factor is not supported");
     read_rotation(reader, name, config);
     return config;
   }

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <stdexcept>
 #include <string>
 
 #include "models/weights.h"
@@ -92,13 +93,13 @@ void DecoderLayer::add_published(const std::string& prefix, NamedTensors& tensor
   add_rms(prefix + "post_attention_layernorm", *inner_norm_, tensors);
 }
 
-Decoder::Decoder(const ModelConfig& config) : config_(config) {
+Decoder::Decoder(const ModelConfig& config, Output output) : config_(config), kind_(output) {
   words_ = register_module("words", std::make_shared<Table>(config.vocabulary, config.width));
   for (int64_t l = 0; l < config.layers; ++l) {
     layers_.push_back(register_module("layer" + std::to_string(l), std::make_shared<DecoderLayer>(config)));
   }
   norm_ = register_module("norm", std::make_shared<RmsNorm>(config.width, config.norm_epsilon));
-  if (!config.tied_output) output_ = register_module("output", make_linear(config.width, config.vocabulary, false));
+  if (output == Output::own) output_ = register_module("output", make_linear(config.width, config.vocabulary, false));
 }
 
 at::Tensor Decoder::forward(const PackedTexts& texts, Trace* trace) const {
@@ -116,6 +117,7 @@ at::Tensor Decoder::forward(const PackedTexts& texts, Trace* trace) const {
 }
 
 at::Tensor Decoder::logits(const at::Tensor& rows) const {
+  if (kind_ == Output::none) throw std::logic_error("decoder: the model was published without its output layer");
   return output_ ? output_->forward(rows) : at::linear(rows, words_->weight());
 }
 
@@ -134,10 +136,13 @@ std::shared_ptr<Decoder> load_decoder(const std::string& folder) {
   if (!config.is_decoder()) throw io::Error(folder + ": is an encoder; expected a decoder (llama)");
   const Weights weights(folder);
   weights.check_room(config);
-  const auto decoder = std::make_shared<Decoder>(config);
-  const auto ignored =
-      config.tied_output ? std::span<const std::string_view>(kTiedOutput) : std::span<const std::string_view>();
-  weights.copy_into(decoder->published_tensors(), kDecoderPrefixes, ignored);
+  const bool has_output = weights.contains("lm_head.weight");
+  const auto output = config.tied_output ? Decoder::Output::tied
+                      : has_output       ? Decoder::Output::own
+                                         : Decoder::Output::none;
+  const auto decoder = std::make_shared<Decoder>(config, output);
+  const std::span<const std::string_view> all(kTiedOutput);
+  weights.copy_into(decoder->published_tensors(), kDecoderPrefixes, all.first(config.tied_output ? 1 : 0));
   decoder->eval();
   return decoder;
 }

@@ -27,21 +27,23 @@ class DecoderLayer : public nn::Module {
 
 class Decoder : public nn::Module {
  public:
-  explicit Decoder(const ModelConfig& config);
+  enum class Output { own, tied, none };  // layer of its own, the table of words, or a model without one
+  Decoder(const ModelConfig& config, Output output);
 
   // [T, width]: what the output layer gets. Attention is exact and causal.
   at::Tensor forward(const PackedTexts& texts, Trace* trace = nullptr) const;
-  at::Tensor logits(const at::Tensor& rows) const;  // [T, vocabulary]
+  at::Tensor logits(const at::Tensor& rows) const;  // [T, vocabulary]; std::logic_error without an output
 
   const ModelConfig& config() const { return config_; }
   NamedTensors published_tensors() const;
 
  private:
   ModelConfig config_;
+  Output kind_;
   std::shared_ptr<Table> words_;
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::shared_ptr<RmsNorm> norm_;
-  std::shared_ptr<nn::Linear> output_;  // none: the table of words
+  std::shared_ptr<nn::Linear> output_;  // its own
 };
 
 std::shared_ptr<Decoder> load_decoder(const std::string& folder);

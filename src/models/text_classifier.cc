@@ -21,6 +21,27 @@ at::Tensor tensor_of(const std::vector<int64_t>& values, at::Device device) {
   return tensor.to(device);
 }
 
+struct Range {
+  int64_t begin, end;
+};
+
+// The key under which each node stands; -1: none.
+class NodeKeys {
+ public:
+  explicit NodeKeys(const nn::PositionInput& positions) {
+    if (!positions.index.defined() || !positions.keys.defined()) return;
+    index_ = positions.index.to(at::kCPU).contiguous();
+    keys_ = positions.keys.to(at::kCPU).contiguous();
+  }
+  int64_t of(int64_t node) const {
+    const int64_t row = index_.defined() ? index_.const_data_ptr<int64_t>()[node] : -1;
+    return row < 0 || row >= keys_.numel() ? -1 : keys_.const_data_ptr<int64_t>()[row];
+  }
+
+ private:
+  at::Tensor index_, keys_;
+};
+
 }  // namespace
 
 TextFrame TextFrame::of(const text::SpecialTokens& special, bool pair) {
@@ -46,6 +67,7 @@ struct TextClassifier::Framed {
 
 TextClassifier::TextClassifier(TextClassifierParts parts) : parts_(std::move(parts)) {
   const ModelConfig& config = parts_.config;
+  if (parts_.pair) inputs_ = {.num_keys = parts_.num_keys, .domains = {nn::Domain::key}};
   encoder_ = register_module("encoder", std::make_shared<Encoder>(config));
   initialize(*encoder_, config.initializer_range);
   hidden_ = register_module("hidden", std::make_shared<nn::Linear>(config.width, config.width));
@@ -56,14 +78,15 @@ TextClassifier::Framed TextClassifier::framed(const nn::Batch& batch) const {
   const Forest& forest = batch.forest.forest();
   const std::vector<int64_t> tree_begin = forest.tree_leaf_begin();
   const TextFrame& frame = parts_.frame;
+  const NodeKeys keys(batch.positions);
   std::vector<int64_t> ids, types, row_of_leaf(static_cast<size_t>(forest.num_leaves()));
   std::vector<TextStructure> structures;
   const auto add_special = [&](const std::vector<int64_t>& special, int64_t type) {
     ids.insert(ids.end(), special.begin(), special.end());
     types.insert(types.end(), special.size(), type);
   };
-  const auto add_leaves = [&](int64_t begin, int64_t end, int64_t type) {
-    for (int64_t leaf = begin; leaf < end; ++leaf) {
+  const auto add_leaves = [&](Range range, int64_t type) {
+    for (int64_t leaf = range.begin; leaf < range.end; ++leaf) {
       row_of_leaf[static_cast<size_t>(leaf)] = static_cast<int64_t>(ids.size());
       ids.push_back(parts_.unknown);
       types.push_back(type);
@@ -72,16 +95,19 @@ TextClassifier::Framed TextClassifier::framed(const nn::Batch& batch) const {
   for (int64_t tree = 0; tree < forest.num_trees(); ++tree) {
     const int64_t begin = tree_begin[static_cast<size_t>(tree)], end = tree_begin[static_cast<size_t>(tree) + 1];
     const int64_t root = forest.tree_begin()[static_cast<size_t>(tree)];
-    int64_t middle = end;
-    if (parts_.pair && begin < end && forest.num_children(root) > 1) {
-      middle = forest.first_leaf()[static_cast<size_t>(forest.first_child()[static_cast<size_t>(root)] + 1)];
+    Range texts[2] = {{begin, parts_.pair ? begin : end}, {begin, begin}};
+    for (int64_t child = forest.first_child()[static_cast<size_t>(root)]; parts_.pair && begin < end; ++child) {
+      if (child == forest.first_child()[static_cast<size_t>(root) + 1]) break;
+      const bool last = child + 1 == forest.first_child()[static_cast<size_t>(root) + 1];
+      const auto first_leaf = [&](int64_t node) { return forest.first_leaf()[static_cast<size_t>(node)]; };
+      texts[keys.of(child) == parts_.second_key] = {first_leaf(child), last ? end : first_leaf(child + 1)};
     }
     const auto first = static_cast<int64_t>(ids.size());
     add_special(frame.before, 0);
-    add_leaves(begin, middle, 0);
+    add_leaves(texts[0], 0);
     if (parts_.pair) {
       add_special(frame.between, 0);
-      add_leaves(middle, end, frame.second_type);
+      add_leaves(texts[1], frame.second_type);
     }
     add_special(frame.after, parts_.pair ? frame.second_type : 0);
     structures.push_back({.tokens = static_cast<int64_t>(ids.size()) - first, .sentences = {}, .paragraphs = {}});

@@ -28,7 +28,9 @@ struct TextClassifierParts {
   ModelConfig config;
   AttentionPlan plan;
   TextFrame frame;
-  bool pair = false;           // a record has two texts: the children of its root
+  bool pair = false;       // a record has two texts: the children of its root
+  int64_t second_key = 0;  // that of the second one, among the keys of the batches
+  int64_t num_keys = 0;
   int64_t token_modality = 0;  // among those of the batches; leaves of others count as `unknown`
   int64_t unknown = 0;         // a token
   int64_t outputs = 0;

@@ -6,6 +6,11 @@
 
 namespace ramify::models {
 
+void require_finite(const at::Tensor& vectors) {
+  if (vectors.isfinite().all().item<bool>()) return;
+  throw io::Error("the model's vectors are not finite: its weights are broken, or too large for its --dtype");
+}
+
 at::Tensor embed(const TextModel& model, std::span<const TokenizedText> texts, const EmbedOptions& options) {
   const auto count = static_cast<int64_t>(texts.size());
   at::Tensor vectors = at::zeros({count, model.config().width});

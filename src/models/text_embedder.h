@@ -23,4 +23,7 @@ struct EmbedOptions {
 // [texts, width] float32. Rows of texts that were not reached before a stop are 0.
 at::Tensor embed(const TextModel& model, std::span<const TokenizedText> texts, const EmbedOptions& options);
 
+// io::Error unless all vectors are finite.
+void require_finite(const at::Tensor& vectors);
+
 }  // namespace ramify::models

@@ -110,6 +110,10 @@ TextHierarchy TextHierarchy::parse(std::string_view text) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const Level level = parse_level(text.substr(begin, end - begin), text);
+    if (level.repeat && level.size < 2) {
+      throw std::invalid_argument("hierarchy: '" + std::string(text) +
+                                  "' has a star behind 1, which never ends; expected at least 2");
+    }
     if (level.kind != Kind::window && position(level.kind) != hierarchy.levels.end()) {
       throw std::invalid_argument("hierarchy: '" + std::string(text) + "' names a level twice");
     }

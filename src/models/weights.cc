@@ -79,7 +79,8 @@ void Weights::add_shards(const std::string& index) {
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : map->items()) {
     if (!shard.is_string() || !is_shard_name(shard.get_ref<const std::string&>())) {
-      throw io::Error(index + ": tensor " + io::printable(tensor) + " is in " + io::printable(shard.dump()) +
+      const std::string found = shard.is_string() ? io::printable(shard.get_ref<const std::string&>()) : "no string";
+      throw io::Error(index + ": tensor " + io::printable(tensor) + " is in " + found +
                       "; expected the name of a .safetensors file in the same folder");
     }
     shards.insert(shard.get<std::string>());

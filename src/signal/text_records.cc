@@ -57,7 +57,7 @@ void TextRecords::read_json(TextRecord& record) {
   try {
     document_.parse(line_, {});
   } catch (const BadRecord& error) {
-    fail(error.what());
+    fail(error.what() + std::string(fields_.label.empty() ? "; for a text a line use --plain" : ""));
   }
   const Value& root = document_[0];
   if (root.type == Value::Type::string && fields_.second.empty() && fields_.label.empty()) {

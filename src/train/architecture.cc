@@ -2,7 +2,7 @@
 
 #include <ATen/Context.h>
 
-#include <filesystem>
+#include <algorithm>
 #include <stdexcept>
 
 namespace ramify::train {
@@ -29,11 +29,12 @@ void visit_architecture(Self& self, const Visit& visit) {
   visit("after", self.after);
   visit("second_type", self.second_type);
   visit("pair", self.pair);
+  visit("second", self.second);
 }
 
-// The texts of a record: fields of their own at its top.
-int64_t count_texts(const signal::Schema& schema) {
-  int64_t texts = 0;
+// The texts of a record, fields of their own at its top: in the order in which they were asked for, or came.
+std::vector<std::string> texts_of(const signal::Schema& schema) {
+  std::vector<std::string> texts;
   for (const signal::Field& field : schema.fields) {
     const bool is_record = field.path.empty() && field.kind == signal::Kind::object;
     if (is_record || field.path == schema.target.path || field.kind == signal::Kind::ignore) continue;
@@ -41,10 +42,13 @@ int64_t count_texts(const signal::Schema& schema) {
       throw std::invalid_argument("--architecture takes texts; the field " + field.path + " is " +
                                   std::string(signal::name_of(field.kind)) + ". Choose with --fields");
     }
-    ++texts;
+    texts.push_back(field.path);
   }
-  if (texts == 1 || texts == 2) return texts;
-  throw std::invalid_argument("--architecture takes one text or two; the records have " + std::to_string(texts) +
+  if (texts.size() == 2 && std::ranges::find(schema.only, texts[1]) < std::ranges::find(schema.only, texts[0])) {
+    std::swap(texts[0], texts[1]);
+  }
+  if (texts.size() == 1 || texts.size() == 2) return texts;
+  throw std::invalid_argument("--architecture takes one text or two; the records have " + std::to_string(texts.size()) +
                               ". Choose with --fields");
 }
 
@@ -85,7 +89,7 @@ Architecture Architecture::from_json(const json& stored) {
     try {
       found->get_to(member);
     } catch (const json::exception&) {
-      throw std::invalid_argument(std::string("architecture: ") + key + " is " + found->dump() +
+      throw std::invalid_argument(std::string("architecture: ") + key + " is " + std::string(found->type_name()) +
                                   ", which is of another type");
     }
     rest.erase(found);
@@ -101,13 +105,21 @@ json Architecture::to_json() const {
 }
 
 void Architecture::resolve(const signal::Schema& schema) {
-  pair = count_texts(schema) == 2;
+  const std::vector<std::string> texts = texts_of(schema);
+  pair = texts.size() == 2;
+  second = pair ? texts[1] : "";
   if (is_folder()) {
     const models::ModelConfig found = models::ModelConfig::load(name);
     if (found.is_decoder())
       throw std::invalid_argument("--architecture " + name + " is a decoder; expected an encoder");
     config = found.to_json();
     const auto frame = models::TextFrame::of(text::SpecialTokens::load(name, *schema.tokenizer), pair);
+    if (schema.tokenizer->size() > found.vocabulary) {
+      throw std::invalid_argument("--architecture " + name + ": its tokenizer has more tokens than the model");
+    }
+    if (pair && frame.second_type >= found.types) {
+      throw std::invalid_argument("--architecture " + name + ": the model has no type for a second text");
+    }
     before = frame.before, between = frame.between, after = frame.after;
     second_type = frame.second_type;
   } else {
@@ -137,6 +149,7 @@ std::shared_ptr<models::TextClassifier> Architecture::build(const signal::Schema
                                     .plan = {},
                                     .frame = {before, between, after, second_type},
                                     .pair = pair,
+                                    .num_keys = static_cast<int64_t>(schema.keys.size()),
                                     .unknown = std::max(0, schema.tokenizer->unknown()),
                                     .outputs = schema.num_outputs(),
                                     .dropout = dropout};
@@ -147,6 +160,7 @@ std::shared_ptr<models::TextClassifier> Architecture::build(const signal::Schema
                                                        .tie = models::parse_tie(tie),
                                                        .include_self = include_self},
                                                       models::parse_layers(swapped, num_layers));
+  parts.second_key = std::ranges::find(schema.keys, second) - schema.keys.begin();
   const auto modalities = schema.modalities();
   for (size_t m = 0; m < modalities.size(); ++m) {
     if (modalities[m].name == "token") parts.token_modality = static_cast<int64_t>(m);

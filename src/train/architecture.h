@@ -24,6 +24,7 @@ struct Architecture {
   std::vector<int64_t> before, between, after;
   int64_t second_type = 0;
   bool pair = false;
+  std::string second;  // field of the second text of a pair
 
   bool is_used() const { return !name.empty(); }
   bool is_folder() const { return is_used() && name != "bert" && name != "roberta"; }

@@ -59,7 +59,8 @@ struct StoredCache {
 
   bool fits(int64_t width) const {
     if (begin.empty() || begin.front() != 0 || !std::ranges::is_sorted(begin)) return false;
-    return keys.size() == (begin.size() - 1) * kDigits && begin.back() * width == static_cast<int64_t>(rows.size());
+    const auto total = static_cast<int64_t>(rows.size());
+    return keys.size() == (begin.size() - 1) * kDigits && total % width == 0 && begin.back() == total / width;
   }
 };
 

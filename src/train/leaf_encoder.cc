@@ -19,9 +19,9 @@ constexpr int64_t kRememberedInUse = 64 << 20;  // bytes of vectors, while a tra
 
 // What the vectors of a text depend on.
 bool is_part_of_model(const std::string& name) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "config.json", "tokenizer.json", "tokenizer_config.json",       "special_tokens_map.json", "vocab.txt",
-      "vocab.json",  "merges.txt",     "model.safetensors.index.json"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "config.json", "tokenizer.json", "tokenizer_config.json",        "special_tokens_map.json", "vocab.txt",
+      "vocab.json",  "merges.txt",     "model.safetensors.index.json", "added_tokens.json"};
   return std::ranges::find(kNames, name) != kNames.end() || name.ends_with(".safetensors") || name.ends_with(".model");
 }
 
@@ -106,6 +106,8 @@ void LeafEncoder::compute(std::string_view text, int64_t most, signal::TextRows&
   }
   if (ids.empty()) return;
   rows.values = cache_.rows(key_of(ids), [&] { return encode(ids); });
+  if (rows.values.size() == rows.spans.size() * static_cast<size_t>(width())) return;
+  throw io::Error("--leaf-cache: its rows are not those of the texts; remove the file");
 }
 
 std::vector<float> LeafEncoder::encode(std::span<const int32_t> ids) const {

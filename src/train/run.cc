@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "io/atomic_file.h"
@@ -54,6 +55,10 @@ void prepare_for_texts(Settings& settings) {
   DataSettings& data = settings.data;
   if (!data.word_vectors.empty()) throw std::invalid_argument("--word-vectors are not for --architecture");
   data.text_levels = "token";
+  if (settings.architecture.is_folder() && !std::filesystem::is_directory(settings.architecture.name)) {
+    throw std::invalid_argument("--architecture: there is no folder " + settings.architecture.name +
+                                "; expected bert, roberta or the folder of a published model");
+  }
   if (!data.leaf_encoder.empty()) throw std::invalid_argument("--leaf-encoder is not for --architecture");
   if (!settings.architecture.is_folder()) return;
   if (!data.tokenizer.empty()) throw std::invalid_argument("--tokenizer: the folder of --architecture has its own");

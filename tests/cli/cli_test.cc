@@ -44,7 +44,8 @@ TEST(CommandLine, NamesThatAreMisspeltAreRecognised) {
   EXPECT_EQ(output("trian a.jsonl"), "ramify: there is no command trian; did you mean train?\n");
   EXPECT_EQ(output("bench atention"), "ramify: there is no command atention; did you mean attention?\n");
   EXPECT_EQ(output("nonsense"),
-            "ramify: there is no command nonsense; expected train, eval, predict, bench, flops, inspect, report\n");
+            "ramify: there is no command nonsense; expected train, eval, predict, encode, compare, bench, flops, "
+            "inspect, report\n");
   EXPECT_EQ(output("flops --tokens 12 --hieararchy=2"),
             "ramify: there is no option --hieararchy; did you mean --hierarchy?\n");
   EXPECT_EQ(output("flops --tokens 12 --colour"), "ramify: there is no option --colour\n");

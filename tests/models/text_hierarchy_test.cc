@@ -78,7 +78,8 @@ TEST(TextHierarchy, WhatIsNoHierarchyIsRefused) {
   EXPECT_EQ(error_message([] { TextHierarchy::parse("sentences,sentences"); }),
             "hierarchy: 'sentences,sentences' names a level twice");
   EXPECT_NE(error_message([] { TextHierarchy::parse("4*,2,sentences"); }), "");
-  for (const char* text : {"", ",", "2,", "0", "-1", "2.5", "sentences,0", "99999999999999999999"}) {
+  for (const char* text :
+       {"", ",", "2,", "0", "-1", "2.5", "sentences,0", "1*,sentences", "sentences,1*", "99999999999999999999"}) {
     EXPECT_NE(error_message([&] { TextHierarchy::parse(text); }), "") << text;
   }
 }

@@ -145,12 +145,19 @@ TEST_F(Shards, AreReadTogether) {
 TEST_F(Shards, NamesCannotLeaveTheFolder) {
   const std::string name = map_.begin().key();
   for (const json& shard : {json("../a.safetensors"), json("/etc/passwd"), json("x/a.safetensors"), json("a.bin"),
-                           json(3), json(nullptr), json("")}) {
+                            json(3), json(nullptr), json("")}) {
     map_[name] = shard;
     write_index();
     EXPECT_NE(refusal(folder_).find("expected the name of a .safetensors file in the same folder"), std::string::npos)
         << shard << ": " << refusal(folder_);
   }
+}
+
+TEST_F(Shards, DeepNestingIsNoDanger) {
+  constexpr size_t kDepth = 1'000'000;
+  folder_.write("model.safetensors.index.json",
+                "{\"weight_map\":{\"a\":" + std::string(kDepth, '[') + std::string(kDepth, ']') + "}}");
+  EXPECT_NE(refusal(folder_).find("tensor \"a\" is in no string"), std::string::npos);
 }
 
 TEST_F(Shards, TheIndexAndTheFilesMustAgree) {

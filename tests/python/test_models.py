@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import time
 
 import pytest
 import torch
@@ -306,18 +307,28 @@ def test_a_random_roberta_learns_single_texts(labelled_file, tmp_path, attention
 
 def test_a_published_model_is_the_start_and_a_run_goes_on_bit_for_bit(bert, tmp_path):
     data = cli.write_records(tmp_path / "pairs.jsonl", pairs(48, 5))
-    options = ["--target", "label", "--architecture", bert[0], "--hierarchy", "4,2", "--layers", "1,3", "--epochs", "3",
+    options = ["--target", "label", "--architecture", bert[0], "--hierarchy", "4,2", "--layers", "1,3", "--epochs", "40",
                "--rate", "0.0003", "--batch-records", "8", "--threads", "1", "--explain", "0"]
     cli.run("train", data, *options, "--out", tmp_path / "whole")
-    process = cli.start("train", data, *options, "--out", tmp_path / "again", stderr=None)
+    process = cli.start("train", data, *options, "--out", tmp_path / "again")
+    while not (tmp_path / "again" / "metrics.jsonl").exists() and process.poll() is None:
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
+    assert process.returncode == 130 and (tmp_path / "again" / "checkpoint").exists()
     cli.run("train", data, *options, "--out", tmp_path / "again", "--resume")
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "again")]
     assert weights[0] == weights[1]
     config = json.loads((tmp_path / "whole" / "config.json").read_text())["architecture"]
     assert config["pair"] and config["before"] == [2] and config["between"] == [3] and config["after"] == [3]
     assert config["second_type"] == 1
+    record = pairs(2, 9)[1]
+    turned = dict(reversed(record.items()))  # which text is the second is told by its key
+    exchanged = {"sentence1": record["sentence2"], "sentence2": record["sentence1"]}
+    answers = [cli.run("predict", tmp_path / "whole", "-", stdin=json.dumps(each) + "\n")
+               for each in (record, turned, exchanged)]
+    assert answers[0] == answers[1] != answers[2]
+    assert json.loads(cli.run("predict", tmp_path / "whole", "-", stdin='{"sentence2": "good"}\n'))["prediction"]
     loaded = ramify.load(tmp_path / "whole")
     assert loaded.predict(pairs(2, 9))[0]["prediction"] in ("true", "false", True, False)
 

@@ -40,7 +40,7 @@ TEST(SettingsTest, RejectsWhatItDoesNotKnow) {
   EXPECT_EQ(error_message([] {
               Settings::from_json({{"attention", "most"}});
             }),
-            "attention is most; expected hierarchical, flat or none");
+            "attention is most; expected hierarchical, flat, none or exact");
   EXPECT_EQ(error_message([] {
               Settings::from_json({{"data", {{"train", 3}}}});
             }),
