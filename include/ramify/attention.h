@@ -45,7 +45,8 @@ struct AttentionOptions {
   std::optional<bool> include_self;  // off, but on (and required) with a causal form
   Tie tie = Tie::block;
   Causal causal = Causal::none;
-  at::Tensor alpha;  // one value, or [levels] from the root; 1 is softmax, 2 sparsemax; undefined: 1
+  int64_t window = 0;  // tie=none: leaves at most this far away are seen one by one, whatever the tree
+  at::Tensor alpha;    // one value, or [levels] from the root; 1 is softmax, 2 sparsemax; undefined: 1
   Implementation implementation = Implementation::automatic;
 };
 

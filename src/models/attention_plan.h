@@ -16,6 +16,7 @@ struct HierarchicalAttention {
   TextHierarchy hierarchy;
   Tie tie = Tie::block;
   bool include_self = true;  // as exact attention has it
+  int64_t window = 0;        // tokens on either side that are seen one by one; untied only
   bool operator==(const HierarchicalAttention&) const = default;
 };
 

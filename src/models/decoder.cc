@@ -102,16 +102,16 @@ Decoder::Decoder(const ModelConfig& config, Output output) : config_(config), ki
   if (output == Output::own) output_ = register_module("output", make_linear(config.width, config.vocabulary, false));
 }
 
-at::Tensor Decoder::forward(const PackedTexts& texts, Trace* trace) const {
+at::Tensor Decoder::forward(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace) const {
   const int64_t half = config_.head_dim / 2;
   const auto floats = at::dtype(at::kFloat).device(texts.ids().device());
   const at::Tensor frequencies = at::pow(config_.rope_theta, -at::arange(half, floats) / half);
   const at::Tensor angles = at::outer(texts.positions().to(at::kFloat), frequencies);
   const at::Tensor cosine = angles.cos(), sine = angles.sin();
-  const std::optional<HierarchicalAttention> exact;
   at::Tensor rows = words_->forward(texts.ids());
-  for (const auto& layer : layers_) {
-    rows = layer->forward(rows, cosine, sine, {.texts = texts, .choice = exact, .mask = Mask::causal}, trace);
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const AttentionInput input = {.texts = texts, .choice = plan.layers.at(l), .mask = Mask::causal};
+    rows = layers_[l]->forward(rows, cosine, sine, input, trace);
   }
   return norm_->forward(rows);
 }

@@ -30,8 +30,8 @@ class Decoder : public nn::Module {
   enum class Output { own, tied, none };  // layer of its own, the table of words, or a model without one
   Decoder(const ModelConfig& config, Output output);
 
-  // [T, width]: what the output layer gets. Attention is exact and causal.
-  at::Tensor forward(const PackedTexts& texts, Trace* trace = nullptr) const;
+  // [T, width]: what the output layer gets. Attention is causal.
+  at::Tensor forward(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace = nullptr) const;
   at::Tensor logits(const at::Tensor& rows) const;  // [T, vocabulary]; std::logic_error without an output
 
   const ModelConfig& config() const { return config_; }

@@ -29,6 +29,8 @@ at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
   AttentionOptions options;
   options.tie = input.choice->tie;
   options.include_self = input.choice->include_self;
+  options.window = input.choice->window;
+  if (input.mask == Mask::causal) options.causal = options.tie == Tie::none ? Causal::block : Causal::prefix;
   return attention(q, k, v, input.texts.forest(input.choice->hierarchy), options);
 }
 

@@ -84,9 +84,7 @@ PackedTexts TextModel::pack(std::span<const TokenizedText* const> texts) const {
 at::Tensor TextModel::token_rows(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace) const {
   const at::NoGradGuard no_grad;
   if (encoder_) return encoder_->forward(texts, plan, trace);
-  if (!plan.is_exact())
-    throw std::invalid_argument("a decoder's attention cannot be swapped yet; leave --hierarchy out");
-  return decoder_->forward(texts, trace);
+  return decoder_->forward(texts, plan, trace);
 }
 
 at::Tensor TextModel::pooled(const at::Tensor& rows, const PackedTexts& texts, Pooling pooling) {

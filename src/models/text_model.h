@@ -56,7 +56,7 @@ class TextModel {
   const at::Tensor& word_table() const { return encoder_->word_table(); }  // [vocabulary, width]
 
   PackedTexts pack(std::span<const TokenizedText* const> texts) const;
-  // [T, width], without gradients. std::invalid_argument: a decoder has exact attention only.
+  // [T, width], without gradients.
   at::Tensor token_rows(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace = nullptr) const;
   // [texts, width] float32, on the CPU.
   static at::Tensor pooled(const at::Tensor& rows, const PackedTexts& texts, Pooling pooling);
