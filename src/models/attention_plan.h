@@ -13,7 +13,7 @@
 namespace ramify::models {
 
 struct HierarchicalAttention {
-  TextHierarchy hierarchy;
+  TextHierarchy hierarchy;  // without levels: the window alone
   Tie tie = Tie::block;
   bool include_self = true;  // as exact attention has it
   int64_t window = 0;        // tokens on either side that are seen one by one; untied only

@@ -63,15 +63,15 @@ DecoderLayer::DecoderLayer(const ModelConfig& config) : config_(config) {
   down_ = register_module("down", make_linear(config.inner_width, config.width, config.inner_bias));
 }
 
-at::Tensor DecoderLayer::forward(const at::Tensor& rows, const at::Tensor& cosine, const at::Tensor& sine,
-                                 AttentionInput input, Trace* trace) const {
-  input.dropout = is_training() ? config_.attention_dropout : 0;
+at::Tensor DecoderLayer::forward(const at::Tensor& rows, const Rotation& rotation, const Attend& attend,
+                                 Trace* trace) const {
   const at::Tensor qkv = qkv_->forward(attention_norm_->forward(rows))
                              .view({rows.size(0), config_.heads + 2 * config_.kv_heads, config_.head_dim});
-  const at::Tensor q = rotated(qkv.narrow(1, 0, config_.heads), cosine, sine);
-  const at::Tensor k = rotated(qkv.narrow(1, config_.heads, config_.kv_heads), cosine, sine);
+  const at::Tensor q = rotated(qkv.narrow(1, 0, config_.heads), rotation.cosine, rotation.sine);
+  const at::Tensor k = rotated(qkv.narrow(1, config_.heads, config_.kv_heads), rotation.cosine, rotation.sine);
   const at::Tensor v = qkv.narrow(1, config_.heads + config_.kv_heads, config_.kv_heads);
-  const at::Tensor middle = rows + attention_output_->forward(mix(q, k, v, input, trace));
+  const at::Tensor mixed = attend(q, k, v).reshape({rows.size(0), config_.heads * config_.head_dim});
+  const at::Tensor middle = rows + attention_output_->forward(mixed);
   const at::Tensor inner = gate_up_->forward(inner_norm_->forward(middle));
   const at::Tensor gate = inner.narrow(1, 0, config_.inner_width),
                    up = inner.narrow(1, config_.inner_width, config_.inner_width);
@@ -102,18 +102,52 @@ Decoder::Decoder(const ModelConfig& config, Output output) : config_(config), ki
   if (output == Output::own) output_ = register_module("output", make_linear(config.width, config.vocabulary, false));
 }
 
-at::Tensor Decoder::forward(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace) const {
+at::Tensor Decoder::run(const at::Tensor& ids, const at::Tensor& positions, const AttendLayer& attend,
+                        Trace* trace) const {
   const int64_t half = config_.head_dim / 2;
-  const auto floats = at::dtype(at::kFloat).device(texts.ids().device());
+  const auto floats = at::dtype(at::kFloat).device(ids.device());
   const at::Tensor frequencies = at::pow(config_.rope_theta, -at::arange(half, floats) / half);
-  const at::Tensor angles = at::outer(texts.positions().to(at::kFloat), frequencies);
-  const at::Tensor cosine = angles.cos(), sine = angles.sin();
-  at::Tensor rows = words_->forward(texts.ids());
+  const at::Tensor angles = at::outer(positions.to(at::kFloat), frequencies);
+  const DecoderLayer::Rotation rotation = {angles.cos(), angles.sin()};
+  at::Tensor rows = words_->forward(ids);
   for (size_t l = 0; l < layers_.size(); ++l) {
-    const AttentionInput input = {.texts = texts, .choice = plan.layers.at(l), .mask = Mask::causal};
-    rows = layers_[l]->forward(rows, cosine, sine, input, trace);
+    const auto attend_here = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+      return attend(l, q, k, v);
+    };
+    rows = layers_[l]->forward(rows, rotation, attend_here, trace);
   }
   return norm_->forward(rows);
+}
+
+at::Tensor Decoder::forward(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace) const {
+  const AttendLayer attend = [&](size_t l, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const AttentionInput input = {
+        .texts = texts, .choice = plan.layers.at(l), .mask = Mask::causal, .dropout = layers_[l]->attention_dropout()};
+    return mix(q, k, v, input, trace);
+  };
+  return run(texts.ids(), texts.positions(), attend, trace);
+}
+
+at::Tensor Decoder::extend(const at::Tensor& ids, DecoderCache& cache) const {
+  const at::Tensor positions = at::arange(cache.tokens(), cache.tokens() + ids.size(0), ids.options());
+  const AttendLayer attend = [&](size_t l, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return cache.layer(l).append(q, k, v);
+  };
+  at::Tensor rows = run(ids, positions, attend, nullptr);
+  cache.add_tokens(ids.size(0));
+  return rows;
+}
+
+at::Tensor Decoder::read_prompt(const PackedTexts& prompt, const AttentionPlan& plan, DecoderCache& cache) const {
+  const AttendLayer attend = [&](size_t l, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    auto* all = dynamic_cast<KeyValueCache*>(&cache.layer(l));
+    if (!all || cache.tokens() > 0) throw std::logic_error("decoder: a prompt is read into an empty key-value cache");
+    all->store(k, v);
+    return mix(q, k, v, {.texts = prompt, .choice = plan.layers.at(l), .mask = Mask::causal}, nullptr);
+  };
+  at::Tensor rows = run(prompt.ids(), prompt.positions(), attend, nullptr);
+  cache.add_tokens(prompt.num_tokens());
+  return rows;
 }
 
 at::Tensor Decoder::logits(const at::Tensor& rows) const {

@@ -1,9 +1,11 @@
 // Llama: a causal decoder with rotated positions, grouped heads and a gated inner part.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "models/layer_cache.h"
 #include "models/layers.h"
 #include "models/tensor_file.h"
 #include "nn/linear.h"
@@ -14,9 +16,15 @@ class DecoderLayer : public nn::Module {
  public:
   explicit DecoderLayer(const ModelConfig& config);
 
-  // [T, width] -> [T, width]; cosine, sine [T, head_dim / 2] of the rotation of each token.
-  at::Tensor forward(const at::Tensor& rows, const at::Tensor& cosine, const at::Tensor& sine, AttentionInput input,
-                     Trace* trace) const;
+  // q [T, H, d], k, v [T, Hkv, d] -> [T, H, d], or with heads joined.
+  using Attend = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
+  // The rotation of each token, [T, head_dim / 2].
+  struct Rotation {
+    at::Tensor cosine, sine;
+  };
+  // [T, width] -> [T, width]
+  at::Tensor forward(const at::Tensor& rows, const Rotation& rotation, const Attend& attend, Trace* trace) const;
+  double attention_dropout() const { return is_training() ? config_.attention_dropout : 0; }
   void add_published(const std::string& prefix, NamedTensors& tensors) const;
 
  private:
@@ -32,12 +40,21 @@ class Decoder : public nn::Module {
 
   // [T, width]: what the output layer gets. Attention is causal.
   at::Tensor forward(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace = nullptr) const;
+  // The same of tokens [n] that follow those of the cache, which then has them.
+  at::Tensor extend(const at::Tensor& ids, DecoderCache& cache) const;
+  // The same of a whole prompt, whose own attention is that of `plan` (any tree over it), for an empty cache that keeps
+  // all keys and values: what follows looks at every token of the prompt.
+  at::Tensor read_prompt(const PackedTexts& prompt, const AttentionPlan& plan, DecoderCache& cache) const;
   at::Tensor logits(const at::Tensor& rows) const;  // [T, vocabulary]; std::logic_error without an output
 
   const ModelConfig& config() const { return config_; }
   NamedTensors published_tensors() const;
 
  private:
+  using AttendLayer =
+      std::function<at::Tensor(size_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
+  at::Tensor run(const at::Tensor& ids, const at::Tensor& positions, const AttendLayer& attend, Trace* trace) const;
+
   ModelConfig config_;
   Output kind_;
   std::shared_ptr<Table> words_;

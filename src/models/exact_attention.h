@@ -4,17 +4,21 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
-
-#include "ramify/options.h"
 
 namespace ramify::models {
 
 enum class Mask { none, causal };
 
-// q [T, H, d], k, v [T, Hkv, d] -> [T, H, d]. Text i has the rows begin[i], ..., begin[i + 1] - 1. `dropout` of the
-// weights: 0 unless training.
+struct ExactOptions {
+  Mask mask = Mask::none;
+  double dropout = 0;             // of the weights: 0 unless training
+  std::optional<int64_t> window;  // tokens at most this far away are seen, others not at all
+};
+
+// q [T, H, d], k, v [T, Hkv, d] -> [T, H, d]. Text i has the rows begin[i], ..., begin[i + 1] - 1.
 at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           std::span<const int64_t> begin, Mask mask, double dropout);
+                           std::span<const int64_t> begin, const ExactOptions& options);
 
 }  // namespace ramify::models

@@ -25,7 +25,10 @@ double seconds_now(at::Device device) {
 }
 
 at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionInput& input) {
-  if (!input.choice) return exact_attention(q, k, v, input.texts.begin(), input.mask, input.dropout);
+  if (!input.choice || input.choice->hierarchy.levels.empty()) {
+    const auto window = input.choice ? std::optional(input.choice->window) : std::nullopt;
+    return exact_attention(q, k, v, input.texts.begin(), {input.mask, input.dropout, window});
+  }
   AttentionOptions options;
   options.tie = input.choice->tie;
   options.include_self = input.choice->include_self;
@@ -81,7 +84,8 @@ at::Tensor activate(const at::Tensor& rows, Activation activation) {
 at::Tensor mix(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionInput& input,
                Trace* trace) {
   const bool timed = trace && trace->time_attention;
-  if (timed && input.choice) input.texts.forest(input.choice->hierarchy);  // made once for all layers
+  if (timed && input.choice && !input.choice->hierarchy.levels.empty())
+    input.texts.forest(input.choice->hierarchy);  // made once for all layers
   const double began = timed ? seconds_now(q.device()) : 0;
   const at::Tensor out = mixed(q, k, v, input);
   if (timed) trace->attention_seconds += seconds_now(q.device()) - began;
