@@ -106,6 +106,8 @@ std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& list) {
     token.strips_right = json_flag(entry, "rstrip", false);
     token.single_word = json_flag(entry, "single_word", false);
     token.normalized = json_flag(entry, "normalized", !json_flag(entry, "special", false));
+    // stored ones once had no "special"
+    token.special = json_flag(entry, "special", entry.contains("normalized") && !token.normalized);
     tokens.push_back(std::move(token));
   }
   return tokens;
@@ -119,7 +121,8 @@ nlohmann::json added_tokens_to_json(const std::vector<AddedToken>& tokens) {
                     {"lstrip", token.strips_left},
                     {"rstrip", token.strips_right},
                     {"single_word", token.single_word},
-                    {"normalized", token.normalized}});
+                    {"normalized", token.normalized},
+                    {"special", token.special}});
   }
   return list;
 }

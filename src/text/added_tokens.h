@@ -21,6 +21,7 @@ struct AddedToken {
   bool strips_right = false;
   bool single_word = false;  // only where no letter, digit or the like stands right before or behind it
   bool normalized = false;   // looked for in what the others leave, in its normalised form
+  bool special = true;       // says something about a text; decoding leaves it out unless asked
 };
 
 // Finds tokens in a text, leftmost and longest first. Immutable.

@@ -135,6 +135,7 @@ std::shared_ptr<const Tokenizer> byte_level_bpe_from_tokenizer_json(const json& 
   settings.whole_words = json_flag(model, "ignore_merges", false);
   settings.prefix_space = json_flag(splitter, "add_prefix_space", true);
   settings.split_words = json_flag(splitter, "use_regex", true);
+  settings.decoding = decoding_from_json(file.value("decoder", json()));
   return make_byte_level_bpe(std::move(settings), path);
 }
 

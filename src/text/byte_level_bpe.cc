@@ -27,6 +27,8 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   std::string_view token(int32_t id) const override { return vocabulary_.token(id); }
   int32_t find(std::string_view token) const override { return vocabulary_.find(token); }
   int32_t unknown() const override { return unknown_ >= 0 ? unknown_ : vocabulary_.find(Vocabulary::kUnknown); }
+  bool is_special(int32_t) const override { return false; }
+  const Decoding& decoding() const override { return settings_.decoding; }
 
   nlohmann::json to_json() const override {
     auto merges = nlohmann::json::array();
@@ -38,7 +40,8 @@ class ByteLevelBpeTokenizer : public Tokenizer {
             {"fuse_unknown", settings_.fuse_unknown},
             {"prefix_space", settings_.prefix_space},
             {"split_words", settings_.split_words},
-            {"whole_words", settings_.whole_words}};
+            {"whole_words", settings_.whole_words},
+            {"decoder", decoding_to_json(settings_.decoding)}};
   }
 
  private:
@@ -164,6 +167,7 @@ std::shared_ptr<const Tokenizer> byte_level_bpe_from_json(const nlohmann::json& 
   settings.prefix_space = stored.at("prefix_space").get<bool>();
   settings.split_words = stored.at("split_words").get<bool>();
   settings.whole_words = stored.at("whole_words").get<bool>();
+  settings.decoding = stored_decoding(stored, settings.decoding);
   return make_byte_level_bpe(std::move(settings), name);
 }
 

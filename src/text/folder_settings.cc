@@ -100,6 +100,7 @@ FolderSettings::File FolderSettings::read(const std::string& path) {
 
 FolderSettings::FolderSettings(const std::string& folder)
     : config_path_(folder + "/config.json"),
+      generation_config_path_(folder + "/generation_config.json"),
       tokenizer_config_(read(folder + "/tokenizer_config.json")),
       special_tokens_(read(folder + "/special_tokens_map.json")),
       added_tokens_(read(folder + "/added_tokens.json")) {}
@@ -132,6 +133,18 @@ int32_t FolderSettings::padding_id() const {
   return json_id(read(config_path_).content.value("pad_token_id", json()));
 }
 
+std::vector<int32_t> FolderSettings::generation_ids(const char* key) const {
+  std::vector<int32_t> ids;
+  for (const std::string& path : {generation_config_path_, config_path_}) {
+    const json value = read(path).content.value(key, json());
+    for (const json& number : value.is_array() ? value : json::array({value})) {
+      if (const int32_t id = json_id(number); id >= 0) ids.push_back(id);
+    }
+    if (!ids.empty()) break;
+  }
+  return ids;
+}
+
 std::optional<std::string> FolderSettings::token(const char* role) const {
   for (const File* file : {&tokenizer_config_, &special_tokens_}) {
     const auto found = file->content.find(role);
@@ -148,7 +161,7 @@ std::vector<AddedToken> FolderSettings::added_tokens(const Tokenizer& tokenizer,
     const int32_t id = json_id(number);
     if (id < 0)
       throw io::Error(added_tokens_.path + ": token " + io::printable(content) + " has no whole number as id");
-    tokens.add({.content = content, .id = id, .normalized = true});
+    tokens.add({.content = content, .id = id, .normalized = true, .special = false});
   }
   for (const std::string& content : usual) tokens.add_special(content);
   for (const File* file : {&special_tokens_, &tokenizer_config_}) {
@@ -158,7 +171,8 @@ std::vector<AddedToken> FolderSettings::added_tokens(const Tokenizer& tokenizer,
     const json decoder = tokenizer_config_.content.value("added_tokens_decoder", json::object());
     for (const auto& [id, token] : decoder.get_ref<const json::object_t&>()) {
       AddedToken added = special_token(token, parse_id(id));
-      added.normalized = json_flag(token, "normalized", false) && !json_flag(token, "special", false);
+      added.special = json_flag(token, "special", false);
+      added.normalized = json_flag(token, "normalized", false) && !added.special;
       tokens.add(std::move(added));
     }
   });

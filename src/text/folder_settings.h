@@ -1,5 +1,5 @@
 // What the small JSON files of a published model's folder say about its tokens: tokenizer_config.json,
-// special_tokens_map.json, added_tokens.json and config.json, each of which may be missing.
+// special_tokens_map.json, added_tokens.json, generation_config.json and config.json, each of which may be missing.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,9 @@ class FolderSettings {
   std::string model_type() const;                    // of config.json; empty: not said
   int32_t padding_id() const;                        // of config.json; -1: not said
 
+  // One id or several: "eos_token_id", ... of generation_config.json, else of config.json; empty: not said.
+  std::vector<int32_t> generation_ids(const char* key) const;
+
   // The token with a role: "cls_token", "pad_token", ...
   std::optional<std::string> token(const char* role) const;
 
@@ -40,7 +43,8 @@ class FolderSettings {
   static File read(const std::string& path);
   static std::string text_in(const File& file, const char* key);
 
-  std::string config_path_;  // read only when asked for: others than models have a config.json, too
+  // read only when asked for: others than models have a config.json, too
+  std::string config_path_, generation_config_path_;
   File tokenizer_config_, special_tokens_, added_tokens_;
 };
 

@@ -70,4 +70,8 @@ ModelInput ModelTokenizer::encode_pair(std::string_view first, std::string_view 
   return input;
 }
 
+std::string ModelTokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
+  return text::decode(*tokenizer_, ids, options);
+}
+
 }  // namespace ramify::text

@@ -11,12 +11,20 @@
 //
 //   const auto input = tokenizer.encode(text, {.max_length = 512, .with_spans = true});
 //   for (size_t i = input.first.begin; i < input.first.end; ++i) input.spans[i].of(text);    // see Tokenizer::tokenize
+//
+// And back, at once or as the tokens come:
+//
+//   tokenizer.decode(input.ids)                   hello there.
+//   Detokenizer(tokenizer.tokenizer())            see detokenizer.h
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "text/detokenizer.h"
 #include "text/special_tokens.h"
 #include "text/tokenizer.h"
 
@@ -38,6 +46,9 @@ class ModelTokenizer {
   // Broken UTF-8 counts as U+FFFD. std::invalid_argument: not even the special tokens fit into max_length.
   ModelInput encode(std::string_view text, const EncodeOptions& options = {}) const;
   ModelInput encode_pair(std::string_view first, std::string_view second, const EncodeOptions& options = {}) const;
+
+  // std::invalid_argument: an id that is no token, or a decoder that is not supported.
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const SpecialTokens& special_tokens() const { return special_tokens_; }

@@ -13,11 +13,13 @@ namespace {
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  SentencePieceTokenizer(std::string model, const std::string& name) : model_(std::move(model)) {
+  SentencePieceTokenizer(std::string model, const std::string& name, std::optional<Decoding> decoding)
+      : model_(std::move(model)) {
     const auto status = processor_.LoadFromSerializedProto(model_);
     if (!status.ok()) {
       throw io::Error(name + ": is no SentencePiece model: " + status.ToString());
     }
+    decoding_ = decoding ? std::move(*decoding) : llama_decoding();
   }
 
   int64_t size() const override { return processor_.GetPieceSize(); }
@@ -32,9 +34,24 @@ class SentencePieceTokenizer : public Tokenizer {
     const int32_t id = processor_.PieceToId(token);
     return id >= 0 && id < size() && processor_.IdToPiece(id) == token ? id : -1;
   }
-  nlohmann::json to_json() const override { return {{"type", "sentencepiece"}, {"model", to_base64(model_)}}; }
+  bool is_special(int32_t id) const override {
+    return id >= 0 && id < size() && (processor_.IsControl(id) || processor_.IsUnknown(id));
+  }
+  const Decoding& decoding() const override { return decoding_; }
+  nlohmann::json to_json() const override {
+    return {{"type", "sentencepiece"}, {"model", to_base64(model_)}, {"decoder", decoding_to_json(decoding_)}};
+  }
 
  private:
+  // A text gets a space before it unless the model was trained without (Gemma).
+  Decoding llama_decoding() const {
+    std::vector<std::string> pieces;
+    check(processor_.Encode("a", &pieces));
+    const bool adds_space = !pieces.empty() && pieces[0].starts_with("\xE2\x96\x81");
+    return {.rule = Decoding::Rule::sentencepiece,
+            .leading_space = adds_space ? Decoding::LeadingSpace::one_dropped : Decoding::LeadingSpace::kept};
+  }
+
   void append(std::string_view text, std::vector<int32_t>& ids, std::vector<Span>* spans) const override {
     if (!spans) {
       std::vector<int> pieces;
@@ -61,18 +78,22 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::string model_;
   sentencepiece::SentencePieceProcessor processor_;
+  Decoding decoding_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_sentencepiece(std::string model, const std::string& name) {
-  return std::make_shared<SentencePieceTokenizer>(std::move(model), name);
+std::shared_ptr<const Tokenizer> make_sentencepiece(std::string model, const std::string& name,
+                                                    std::optional<Decoding> decoding) {
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), name, std::move(decoding));
 }
 
 std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& stored, const std::string& name) {
   auto model = from_base64(stored.at("model").get<std::string>());
   if (!model) throw io::Error(name + ": the SentencePiece model is not base64");
-  return make_sentencepiece(std::move(*model), name);
+  std::optional<Decoding> decoding;
+  if (stored.contains("decoder")) decoding = decoding_from_json(stored["decoder"]);
+  return make_sentencepiece(std::move(*model), name, std::move(decoding));
 }
 
 }  // namespace ramify::text

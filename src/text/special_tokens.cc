@@ -44,8 +44,8 @@ ModelInput fill(const Template& pieces, std::span<const int32_t> first, std::spa
 
 }  // namespace
 
-SpecialTokens::SpecialTokens(Template single, Template pair, std::optional<int32_t> padding)
-    : single_(std::move(single)), pair_(std::move(pair)), padding_(padding) {
+SpecialTokens::SpecialTokens(Template single, Template pair, std::optional<int32_t> padding, Bounds bounds)
+    : single_(std::move(single)), pair_(std::move(pair)), padding_(padding), bounds_(std::move(bounds)) {
   if (count(single_, Part::first) != 1 || count(single_, Part::second) != 0) {
     throw std::invalid_argument("special tokens: the template of one text must have it once, and no second one");
   }

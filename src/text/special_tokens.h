@@ -38,9 +38,16 @@ class SpecialTokens {
 
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
+  // What a model that writes texts begins with and stops at.
+  struct Bounds {
+    std::optional<int32_t> beginning;  // nothing: a text begins with its first token
+    std::vector<int32_t> ends;         // any of them ends a text; none: it never ends
+    bool operator==(const Bounds&) const = default;
+  };
+
   SpecialTokens() = default;  // no special tokens, no padding
   // std::invalid_argument: `single` has not the first text once, or `pair` not each text once.
-  SpecialTokens(Template single, Template pair, std::optional<int32_t> padding);
+  SpecialTokens(Template single, Template pair, std::optional<int32_t> padding, Bounds bounds = {});
 
   // As a folder of a published model says: the post_processor of its tokenizer.json (TemplateProcessing,
   // BertProcessing, RobertaProcessing); without one by the model_type of config.json, the tokenizer_class
@@ -50,6 +57,11 @@ class SpecialTokens {
 
   // The id for places behind the end of a shorter text in a batch; nothing: the model has none.
   std::optional<int32_t> padding() const { return padding_; }
+
+  // bos_token_id and eos_token_id of generation_config.json, else of config.json; else bos_token and eos_token of
+  // tokenizer_config.json or special_tokens_map.json; else the usual names, <s> and </s>, or <|endoftext|>. Ids of the
+  // model's files may be none of the tokenizer's: some models have more tokens than it.
+  const Bounds& bounds() const { return bounds_; }
 
   // The tokens of one text, or of two, with the special ones. At most `max_length` in all: what is too much goes from
   // the end of the text; of two from the longer one until both are equally long, then from both ("longest first").
@@ -61,6 +73,7 @@ class SpecialTokens {
   Template single_ = {{Part::first}};
   Template pair_ = {{Part::first}, {Part::second, 1}};
   std::optional<int32_t> padding_;
+  Bounds bounds_;
 };
 
 }  // namespace ramify::text

@@ -186,6 +186,28 @@ std::optional<int32_t> padding_of(const FolderSettings& folder, const json& toke
   return std::nullopt;
 }
 
+// The ids that the model's files name, else the token that the tokenizer's files or, last, `usual` do.
+std::vector<int32_t> bound_of(const FolderSettings& folder, const Tokenizer& tokenizer, const std::string& role,
+                              std::initializer_list<const char*> usual) {
+  auto ids = folder.generation_ids((role + "_id").c_str());
+  if (!ids.empty()) return ids;
+  if (const auto name = folder.token(role.c_str())) {
+    if (const int32_t id = tokenizer.find(*name); id >= 0) return {id};
+  }
+  for (const char* name : usual) {
+    if (const int32_t id = tokenizer.find(name); id >= 0) return {id};
+  }
+  return {};
+}
+
+SpecialTokens::Bounds bounds_of(const FolderSettings& folder, const Tokenizer& tokenizer) {
+  const auto begins = bound_of(folder, tokenizer, "bos_token", {"<s>", "<|endoftext|>"});
+  SpecialTokens::Bounds bounds;
+  if (!begins.empty()) bounds.beginning = begins[0];
+  bounds.ends = bound_of(folder, tokenizer, "eos_token", {"</s>", "<|endoftext|>"});
+  return bounds;
+}
+
 }  // namespace
 
 SpecialTokens SpecialTokens::load(const std::string& folder, const Tokenizer& tokenizer) {
@@ -198,7 +220,8 @@ SpecialTokens SpecialTokens::load(const std::string& folder, const Tokenizer& to
     const json processor = file.is_null() ? json() : file.value("post_processor", json());
     Templates templates = processor.is_null() ? conventional_templates(settings, tokenizer, folder)
                                               : PostProcessorReader(tokenizer, path).read(processor);
-    return {std::move(templates.single), std::move(templates.pair), padding_of(settings, file, tokenizer, path)};
+    return {std::move(templates.single), std::move(templates.pair), padding_of(settings, file, tokenizer, path),
+            bounds_of(settings, tokenizer)};
   } catch (const json::exception& error) {
     throw io::Error(path + ": is no tokenizer.json: " + io::json_reason(error.what()));
   } catch (const std::invalid_argument& error) {

@@ -23,6 +23,8 @@ class WordTokenizer : public Tokenizer {
   std::string_view token(int32_t id) const override { return vocabulary_.token(id); }
   int32_t find(std::string_view token) const override { return vocabulary_.find(token); }
   int32_t unknown() const override { return vocabulary_.unknown(); }
+  bool is_special(int32_t) const override { return false; }
+  const Decoding& decoding() const override { return decoding_; }
   nlohmann::json to_json() const override { return {{"type", "word"}, {"tokens", vocabulary_.tokens()}}; }
 
  private:
@@ -36,6 +38,7 @@ class WordTokenizer : public Tokenizer {
   }
 
   Vocabulary vocabulary_;
+  Decoding decoding_;
 };
 
 std::shared_ptr<const Tokenizer> base_from_json(const nlohmann::json& stored, const std::string& name) {
@@ -65,7 +68,6 @@ std::shared_ptr<const Tokenizer> Tokenizer::word(Vocabulary vocabulary) {
 }
 
 std::shared_ptr<const Tokenizer> Tokenizer::load(const std::string& path) {
-  constexpr size_t kMaxModelBytes = size_t{256} << 20;
   std::error_code unreadable;  // is left to the reader of the file
   if (std::filesystem::is_directory(path, unreadable)) return load_tokenizer_folder(path);
   if (path.ends_with(".model")) return make_sentencepiece(io::read_file(path, kMaxModelBytes), path);

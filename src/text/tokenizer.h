@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/decoding.h"
 #include "text/segments.h"
 #include "text/vocabulary.h"
 
@@ -47,6 +48,8 @@ class Tokenizer {
   virtual std::string_view token(int32_t id) const = 0;    // to be shown; std::out_of_range
   virtual int32_t find(std::string_view token) const = 0;  // its id; -1: there is none
   virtual int32_t unknown() const = 0;                     // -1: there is none
+  virtual bool is_special(int32_t id) const = 0;           // says something about a text: </s>, [PAD]
+  virtual const Decoding& decoding() const = 0;            // see detokenizer.h
 
  private:
   // `text` is valid UTF-8.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "io/atomic_file.h"
 #include "text/json_files.h"
 #include "text/tokenizers.h"
 
@@ -32,7 +33,10 @@ std::shared_ptr<const Tokenizer> load_tokenizer_folder(const std::string& folder
   if (has("tokenizer.json")) {
     const std::string file = (path / "tokenizer.json").string();
     const nlohmann::json content = read_json_file(file);
-    if (is_sentencepiece_in_json(content) && has("tokenizer.model")) return load("tokenizer.model");
+    if (is_sentencepiece_in_json(content) && has("tokenizer.model")) {
+      const std::string model = (path / "tokenizer.model").string();
+      return make_sentencepiece(io::read_file(model, kMaxModelBytes), model, decoder_of_tokenizer_json(content, file));
+    }
     return tokenizer_from_tokenizer_json(content, file);
   }
   for (const char* name : {"vocab.txt", "vocab.json", "tokenizer.model"}) {

@@ -32,6 +32,14 @@ bool is_sentencepiece_in_json(const json& file) {
   return model.value("type", json()) == "Unigram" || model.value("byte_fallback", json()) == true;
 }
 
+Decoding decoder_of_tokenizer_json(const json& file, const std::string& path) {
+  try {
+    return decoding_from_json(file.value("decoder", json()));
+  } catch (const json::exception& error) {
+    throw io::Error(path + ": is no tokenizer.json: " + io::json_reason(error.what()));
+  }
+}
+
 std::shared_ptr<const Tokenizer> tokenizer_from_tokenizer_json(const json& file, const std::string& path) {
   try {
     const auto type = model_type_of(file);

@@ -28,6 +28,12 @@ class TokenizerWithAddedTokens : public Tokenizer {
     const auto found = std::find_if(tokens_.begin(), tokens_.end(), [&](const auto& t) { return t.content == token; });
     return found == tokens_.end() ? base_->find(token) : found->id;
   }
+  bool is_special(int32_t id) const override {
+    const auto found = std::lower_bound(tokens_.begin(), tokens_.end(), id,
+                                        [](const AddedToken& token, int32_t wanted) { return token.id < wanted; });
+    return found != tokens_.end() && found->id == id ? found->special : base_->is_special(id);
+  }
+  const Decoding& decoding() const override { return base_->decoding(); }
   nlohmann::json to_json() const override {
     auto stored = base_->to_json();
     stored["added_tokens"] = added_tokens_to_json(tokens_);

@@ -25,6 +25,7 @@ struct WordPiece {
   std::string prefix = "##";  // of pieces that continue a word
   size_t max_letters = 100;   // longer words are unknown
   BertRules rules;
+  Decoding decoding{.rule = Decoding::Rule::wordpiece};
 };
 std::shared_ptr<const Tokenizer> make_wordpiece(WordPiece settings, const std::string& name);
 std::shared_ptr<const Tokenizer> wordpiece_from_json(const nlohmann::json& stored, const std::string& name);
@@ -39,6 +40,7 @@ struct ByteLevelBpe {
   bool prefix_space = false;           // a text that begins without a space gets one
   bool split_words = true;             // by byte_level_word_end; false: merges cross words
   bool whole_words = false;            // a word that is a token is that token, whatever the merges make of it
+  Decoding decoding{.rule = Decoding::Rule::byte_level};
 };
 std::shared_ptr<const Tokenizer> make_byte_level_bpe(ByteLevelBpe settings, const std::string& name);
 std::shared_ptr<const Tokenizer> byte_level_bpe_from_json(const nlohmann::json& stored, const std::string& name);
@@ -46,7 +48,9 @@ std::shared_ptr<const Tokenizer> load_vocab_json(const std::string& path);  // w
 std::shared_ptr<const Tokenizer> byte_level_bpe_from_tokenizer_json(const nlohmann::json& file,
                                                                     const std::string& path);
 
-std::shared_ptr<const Tokenizer> make_sentencepiece(std::string model, const std::string& name);
+// Without a decoding that of Llama, which drops the space that the model puts before a text.
+std::shared_ptr<const Tokenizer> make_sentencepiece(std::string model, const std::string& name,
+                                                    std::optional<Decoding> decoding = std::nullopt);
 std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& stored, const std::string& name);
 
 // `base`, with `tokens` looked for first; `base` itself if there are none. Ids that `base` has must be those of the
@@ -54,9 +58,12 @@ std::shared_ptr<const Tokenizer> sentencepiece_from_json(const nlohmann::json& s
 std::shared_ptr<const Tokenizer> with_added_tokens(std::shared_ptr<const Tokenizer> base,
                                                    std::vector<AddedToken> tokens, const std::string& name);
 
+inline constexpr size_t kMaxModelBytes = size_t{256} << 20;  // of a SentencePiece model
+
 // `file` is the content of `path`, a tokenizer.json.
 std::shared_ptr<const Tokenizer> tokenizer_from_tokenizer_json(const nlohmann::json& file, const std::string& path);
 bool is_sentencepiece_in_json(const nlohmann::json& file);  // true: it says what a SentencePiece model says
+Decoding decoder_of_tokenizer_json(const nlohmann::json& file, const std::string& path);
 std::shared_ptr<const Tokenizer> load_tokenizer_folder(const std::string& folder);
 
 }  // namespace ramify::text

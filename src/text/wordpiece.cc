@@ -30,6 +30,8 @@ class WordPieceTokenizer : public Tokenizer {
   std::string_view token(int32_t id) const override { return vocabulary_.token(id); }
   int32_t find(std::string_view token) const override { return vocabulary_.find(token); }
   int32_t unknown() const override { return vocabulary_.unknown(); }
+  bool is_special(int32_t) const override { return false; }
+  const Decoding& decoding() const override { return settings_.decoding; }
 
   nlohmann::json to_json() const override {
     const BertRules& rules = settings_.rules;
@@ -41,7 +43,8 @@ class WordPieceTokenizer : public Tokenizer {
             {"lowercase", rules.lowercase},
             {"strip_accents", rules.strip_accents},
             {"clean_text", rules.clean_text},
-            {"split_chinese", rules.split_chinese}};
+            {"split_chinese", rules.split_chinese},
+            {"decoder", decoding_to_json(settings_.decoding)}};
   }
 
  private:
@@ -118,6 +121,7 @@ std::shared_ptr<const Tokenizer> wordpiece_from_json(const nlohmann::json& store
   settings.max_letters = stored.at("max_letters").get<size_t>();
   settings.rules = {stored.at("lowercase").get<bool>(), stored.at("strip_accents").get<bool>(),
                     stored.at("clean_text").get<bool>(), stored.at("split_chinese").get<bool>()};
+  settings.decoding = stored_decoding(stored, settings.decoding);
   return make_wordpiece(std::move(settings), name);
 }
 

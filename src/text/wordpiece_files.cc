@@ -71,6 +71,7 @@ std::shared_ptr<const Tokenizer> wordpiece_from_tokenizer_json(const json& file,
     settings.max_letters = static_cast<size_t>(letters);
   }
   settings.rules = rules_of(file.value("normalizer", json()), path);
+  settings.decoding = decoding_from_json(file.value("decoder", json()));
   return make_wordpiece(std::move(settings), path);
 }
 

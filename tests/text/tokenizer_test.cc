@@ -104,8 +104,8 @@ nlohmann::json tokenizer_json() {
 
 TEST(WordPiece, TokenizerJsonHasItsOwnSettings) {
   const TemporaryFolder folder;
-  const auto load = [&](const nlohmann::json& json) {
-    return Tokenizer::load(folder.write("tokenizer.json", json.dump()));
+  const auto load = [&](const nlohmann::json& file) {
+    return Tokenizer::load(folder.write("tokenizer.json", file.dump()));
   };
   EXPECT_EQ(ids(*load(tokenizer_json()), "Unaff unaffaf"), (std::vector<int32_t>{2, 1, 0}));
   auto plain = tokenizer_json();
@@ -124,9 +124,9 @@ TEST(WordPiece, SpecialTokensOfTheFileAreFoundInTheText) {
   EXPECT_EQ(tokenizer->find("foxes"), -1);
   expect_same_after_json(*tokenizer, "the [SEP] fox");
 
-  auto json = tokenizer_json();
-  json["added_tokens"] = {{{"id", 3}, {"content", "Un"}, {"normalized", false}}};
-  const auto other = Tokenizer::load(folder.write("tokenizer.json", json.dump()));
+  auto file = tokenizer_json();
+  file["added_tokens"] = {{{"id", 3}, {"content", "Un"}, {"normalized", false}}};
+  const auto other = Tokenizer::load(folder.write("tokenizer.json", file.dump()));
   EXPECT_EQ(ids(*other, "Unaff unaff"), (std::vector<int32_t>{3, 0, 2, 1}));
   EXPECT_EQ(other->size(), 4);
   EXPECT_EQ(other->token(3), "Un");
@@ -138,9 +138,9 @@ TEST(WordPiece, SpecialTokensOfTheFileAreFoundInTheText) {
 TEST(WordPiece, FilesOfAnotherKindAreNamed) {
   const TemporaryFolder folder;
   const auto message = [&](const char* pointer, const nlohmann::json& value) {
-    auto json = tokenizer_json();
-    json[nlohmann::json::json_pointer(pointer)] = value;
-    const std::string path = folder.write("tokenizer.json", json.dump());
+    auto file = tokenizer_json();
+    file[nlohmann::json::json_pointer(pointer)] = value;
+    const std::string path = folder.write("tokenizer.json", file.dump());
     const std::string text = error_message<io::Error>([&] { Tokenizer::load(path); });
     EXPECT_TRUE(text.starts_with(path + ": ")) << text;
     return text.substr(path.size() + 2);
@@ -235,8 +235,8 @@ TEST(SentencePiece, BrokenModelsAreNamed) {
 }
 
 TEST(Tokenizer, StoredFormOfAnotherKindIsNamed) {
-  const auto message = [](const char* json) {
-    return error_message<io::Error>([&] { Tokenizer::from_json(nlohmann::json::parse(json), "schema.json"); });
+  const auto message = [](const char* stored) {
+    return error_message<io::Error>([&] { Tokenizer::from_json(nlohmann::json::parse(stored), "schema.json"); });
   };
   EXPECT_EQ(message(R"({"type": "letters"})"),
             "schema.json: a tokenizer of type \"letters\"; expected word, wordpiece, byte_level_bpe or "
@@ -244,11 +244,11 @@ TEST(Tokenizer, StoredFormOfAnotherKindIsNamed) {
   EXPECT_EQ(message(R"({"type": "sentencepiece", "model": "!"})"),
             "schema.json: the SentencePiece model is not base64");
   EXPECT_NE(message(R"({"type": "word", "tokens": ["a", "a"]})").find("comes twice"), std::string::npos);
-  for (const auto* json :
+  for (const auto* stored :
        {"[]", "{}", R"({"type": 1})", R"({"type": "word"})", R"({"type": "word", "tokens": [1]})",
         R"({"type": "wordpiece", "tokens": []})", R"({"type": "byte_level_bpe", "tokens": ["a"]})",
         R"({"type": "sentencepiece"})", R"({"type": "word", "tokens": ["a"], "added_tokens": [{"content": 1}]})"}) {
-    EXPECT_TRUE(message(json).starts_with("schema.json: is no tokenizer: ")) << json;
+    EXPECT_TRUE(message(stored).starts_with("schema.json: is no tokenizer: ")) << stored;
   }
 }
 
