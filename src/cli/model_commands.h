@@ -17,6 +17,8 @@ struct ModelOptions {
   std::string layers = "all";
   std::string tie = "block";
   bool include_self = true;
+  int64_t window = 0;                // decoders: so many tokens are seen one by one
+  bool allow_extrapolation = false;  // decoders: behind the positions that it was trained with
   std::string dtype = "float32";
   int64_t max_tokens = 0;  // of a text; 0: as many as the model takes
   ComputeOptions compute;

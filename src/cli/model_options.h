@@ -8,6 +8,9 @@
 namespace ramify::cli {
 
 void add_model_options(CLI::App& app, ModelOptions& model);  // MODEL, --dtype, --max-tokens, --device, --threads
-void add_swap_options(CLI::App& app, ModelOptions& model);   // --hierarchy, --layers, --tie, --no-self
+// Of commands for decoders: without a limit of tokens, and with causal attention.
+void add_decoder_options(CLI::App& app, ModelOptions& model);
+void add_causal_options(CLI::App& app, ModelOptions& model);
+void add_swap_options(CLI::App& app, ModelOptions& model);  // --hierarchy, --layers, --tie, --no-self
 
 }  // namespace ramify::cli

@@ -18,17 +18,25 @@ models::TextModel open_model(const ModelOptions& options) {
 models::TextModel open_encoder(const ModelOptions& options) {
   models::TextModel model = open_model(options);
   if (!model.config().is_decoder()) return model;
-  throw std::invalid_argument(options.folder +
-                              ": is a decoder, whose attention cannot be swapped yet; expected an encoder");
+  throw std::invalid_argument(options.folder + ": is a decoder; expected an encoder (bert, roberta)");
+}
+
+models::TextModel open_decoder(const ModelOptions& options) {
+  models::TextModel model = open_model(options);
+  if (model.config().is_decoder()) return model;
+  throw std::invalid_argument(options.folder + ": is an encoder; expected a decoder (llama)");
 }
 
 models::AttentionPlan plan_of(const ModelOptions& options, int64_t num_layers) {
-  if (options.hierarchy.empty()) return models::AttentionPlan::exact(num_layers);
-  return models::AttentionPlan::swapped(num_layers,
-                                        {.hierarchy = models::TextHierarchy::parse(options.hierarchy),
-                                         .tie = models::parse_tie(options.tie),
-                                         .include_self = options.include_self},
-                                        models::parse_layers(options.layers, num_layers));
+  if (options.hierarchy.empty() && options.window == 0) return models::AttentionPlan::exact(num_layers);
+  models::HierarchicalAttention attention;
+  if (!options.hierarchy.empty()) attention.hierarchy = models::TextHierarchy::parse(options.hierarchy);
+  attention.tie = models::parse_tie(options.tie);
+  attention.include_self = options.include_self, attention.window = options.window;
+  if (attention.window > 0 && attention.tie != Tie::none) {
+    throw std::invalid_argument("--window needs --tie none: the tokens of a window look for themselves");
+  }
+  return models::AttentionPlan::swapped(num_layers, attention, models::parse_layers(options.layers, num_layers));
 }
 
 int64_t max_tokens_of(const ModelOptions& options, const models::ModelConfig& config) {

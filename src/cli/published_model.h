@@ -7,6 +7,7 @@
 namespace ramify::cli {
 
 models::TextModel open_model(const ModelOptions& options);
+models::TextModel open_decoder(const ModelOptions& options);  // std::invalid_argument: it is an encoder
 models::TextModel open_encoder(const ModelOptions& options);  // std::invalid_argument: it is a decoder
 models::AttentionPlan plan_of(const ModelOptions& options, int64_t num_layers);
 // What the model takes, or less. std::invalid_argument if more was asked for.

@@ -48,6 +48,7 @@ class Decoder : public nn::Module {
   at::Tensor logits(const at::Tensor& rows) const;  // [T, vocabulary]; std::logic_error without an output
 
   const ModelConfig& config() const { return config_; }
+  at::Device device() const { return words_->weight().device(); }
   NamedTensors published_tensors() const;
 
  private:

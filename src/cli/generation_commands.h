@@ -1,0 +1,29 @@
+// What `ramify generate` and `perplexity` ask of the half of the program that has torch (torch_library.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model_commands.h"
+
+namespace ramify::cli {
+
+struct GenerateCommand {
+  ModelOptions model;
+  bool has_prompt = false;
+  std::string prompt, prompt_file;
+  std::string cache;  // "": as the model was trained
+  std::string prompt_hierarchy;
+  int64_t max_tokens = 0;
+  double temperature = 0, top_p = 1;
+  int64_t seed = 0;
+  int64_t samples = 1;
+  bool ignore_end = false;
+  bool json = false;
+};
+
+using RunGenerate = int(const GenerateCommand&);
+inline constexpr const char* kGenerateFunction = "ramify_run_generate";
+
+}  // namespace ramify::cli
