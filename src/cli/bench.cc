@@ -240,6 +240,7 @@ void add_bench(CLI::App& app) {
       "  ramify bench model models/gte-small --tokens 512,8192");
   add_attention(*command);
   add_bench_model(*command);
+  add_bench_cache(*command);
 }
 
 }  // namespace ramify::cli

@@ -8,6 +8,7 @@
 namespace ramify::cli {
 
 void add_bench(CLI::App& app);
+void add_bench_cache(CLI::App& bench);
 void add_bench_model(CLI::App& bench);
 void add_compare(CLI::App& app);
 void add_encode(CLI::App& app);

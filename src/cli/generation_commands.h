@@ -1,4 +1,5 @@
-// What `ramify generate` and `perplexity` ask of the half of the program that has torch (torch_library.h).
+// What `ramify generate`, `perplexity` and `bench cache` ask of the half of the program that has torch
+// (torch_library.h).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,21 @@ struct GenerateCommand {
   bool ignore_end = false;
   bool json = false;
 };
+
+struct CacheBenchCommand {
+  std::vector<int64_t> contexts = {4096, 65536, 1048576};
+  int64_t steps = 4096;
+  std::string hierarchy = "16*";
+  std::string tie = "none";
+  int64_t window = 0;
+  int64_t heads = 12, dim = 64;
+  int64_t kv_context = 65536;
+  ComputeOptions compute;
+  bool json = false;
+};
+
+using RunCacheBench = int(const CacheBenchCommand&);
+inline constexpr const char* kCacheBenchFunction = "ramify_run_cache_bench";
 
 using RunGenerate = int(const GenerateCommand&);
 inline constexpr const char* kGenerateFunction = "ramify_run_generate";

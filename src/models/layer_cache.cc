@@ -1,6 +1,5 @@
 #include "models/layer_cache.h"
 
-#include <ATen/TensorIndexing.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -13,11 +12,6 @@
 
 namespace ramify::models {
 namespace {
-
-// [n, H, d] -> [1, H, n, d]
-at::Tensor heads_first(const at::Tensor& rows) {
-  return rows.transpose(0, 1).unsqueeze(0);
-}
 
 class HierarchicalLayer : public LayerCache {
  public:
@@ -55,22 +49,21 @@ std::unique_ptr<LayerCache> make_layer(const ModelConfig& config, const std::opt
 void KeyValueCache::store(const at::Tensor& k, const at::Tensor& v) {
   const int64_t n = k.size(0);
   if (window_ > 0 && count_ > 2 * (window_ + 1)) {  // what no token will see again
-    const int64_t gone = count_ - window_;
-    for (at::Tensor* rows : {&k_, &v_}) *rows = rows->narrow(0, gone, window_).clone();
+    for (at::Tensor* rows : {&k_, &v_}) *rows = rows->narrow(1, count_ - window_, window_).clone();
     count_ = window_;
   }
-  const int64_t capacity = k_.defined() ? k_.size(0) : 0;
+  const int64_t capacity = k_.defined() ? k_.size(1) : 0;
   if (count_ + n > capacity) {
     const int64_t larger = std::max(count_ + n, 2 * capacity);
     const auto grown = [&](const at::Tensor& rows, const at::Tensor& like) {
-      at::Tensor all = at::empty({larger, like.size(1), like.size(2)}, like.options());
-      if (count_ > 0) all.narrow(0, 0, count_).copy_(rows.narrow(0, 0, count_));
+      at::Tensor all = at::empty({like.size(1), larger, like.size(2)}, like.options());
+      if (count_ > 0) all.narrow(1, 0, count_).copy_(rows.narrow(1, 0, count_));
       return all;
     };
     k_ = grown(k_, k), v_ = grown(v_, v);
   }
-  k_.narrow(0, count_, n).copy_(k);
-  v_.narrow(0, count_, n).copy_(v);
+  k_.narrow(1, count_, n).copy_(k.transpose(0, 1));
+  v_.narrow(1, count_, n).copy_(v.transpose(0, 1));
   count_ += n;
 }
 
@@ -78,7 +71,7 @@ at::Tensor KeyValueCache::append(const at::Tensor& q, const at::Tensor& k, const
   store(k, v);
   const int64_t n = q.size(0), before = count_ - n;
   const int64_t first = window_ == 0 ? 0 : std::max<int64_t>(0, before - window_);
-  const at::Tensor keys = k_.narrow(0, first, count_ - first), values = v_.narrow(0, first, count_ - first);
+  const auto seen = [&](const at::Tensor& rows) { return rows.narrow(1, first, count_ - first).unsqueeze(0); };
   const bool is_causal = n > 1 && before == 0 && window_ == 0;
   std::optional<at::Tensor> mask;
   if (n > 1 && !is_causal) {
@@ -88,13 +81,13 @@ at::Tensor KeyValueCache::append(const at::Tensor& q, const at::Tensor& k, const
     if (window_ > 0) mask = *mask & (other >= own - window_);
   }
   const bool grouped = q.size(1) != k.size(1);
-  const at::Tensor out = at::scaled_dot_product_attention(heads_first(q), heads_first(keys), heads_first(values), mask,
-                                                          0.0, is_causal, std::nullopt, grouped);
+  const at::Tensor out = at::scaled_dot_product_attention(q.transpose(0, 1).unsqueeze(0), seen(k_), seen(v_), mask, 0.0,
+                                                          is_causal, std::nullopt, grouped);
   return out.squeeze(0).transpose(0, 1);
 }
 
 int64_t KeyValueCache::bytes() const {
-  return k_.defined() ? count_ * (k_.size(1) * k_.size(2) + v_.size(1) * v_.size(2)) * k_.element_size() : 0;
+  return k_.defined() ? count_ * (k_.size(0) * k_.size(2) + v_.size(0) * v_.size(2)) * k_.element_size() : 0;
 }
 
 std::unique_ptr<LayerCache> KeyValueCache::fork() const {

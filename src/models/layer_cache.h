@@ -33,7 +33,7 @@ class KeyValueCache : public LayerCache {
 
  private:
   int64_t window_;
-  at::Tensor k_, v_;   // [capacity, Hkv, d]
+  at::Tensor k_, v_;   // [Hkv, capacity, d]: a step reads each head in one go
   int64_t count_ = 0;  // rows in use
 };
 

@@ -139,6 +139,7 @@ std::string percent(double share) {
 
 std::string bytes_text(double bytes) {
   if (!std::isfinite(bytes)) return std::string(kDash);
+  if (bytes < 10 << 20) return fmt::format("{:.0f} KiB", bytes / (1 << 10));
   const bool is_large = bytes >= 1 << 30;
   return fmt::format("{:.{}f} {}", bytes / (is_large ? 1 << 30 : 1 << 20), is_large ? 1 : 0, is_large ? "GiB" : "MiB");
 }
