@@ -14,6 +14,7 @@ namespace ramify {
 enum class SiblingMask {
   others,  // every child but the query's own branch
   left,    // children before the query's own branch
+  right,   // children after it
 };
 
 // F families of up to B children, seen by up to Q queries each, in H heads. Padding repeats rows of the same
@@ -52,7 +53,7 @@ class ExactAttention final : public InnerAttention {
 
 // FAVOR+: positive orthogonal random features that approximate the same weights in O((Q + B)·features) a
 // family. The error falls with the square root of the number of features; worth it for families of thousands.
-// The features are fixed by the seed. With SiblingMask::left it keeps running sums: O(B·features·dv) memory.
+// The features are fixed by the seed. With SiblingMask::left or right it keeps running sums: O(B·features·dv) memory.
 class FavorAttention final : public InnerAttention {
  public:
   explicit FavorAttention(int64_t num_features, uint64_t seed = 0);

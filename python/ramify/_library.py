@@ -47,11 +47,12 @@ _FUSED_MAX_DIM = 512
 _FUSED_MAX_POSITION_DIM = 1024
 
 
-def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save):
+def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save, window):
     """How many numbers the fused kernels keep for backward: what src/kernels/cpu/layout.cc counts, for traced shapes."""
     if not save or not plan or implementation not in ("auto", "fused") or q.device.type != "cpu":
         return 0
-    if (q.dtype not in _FUSED_DTYPES or alpha is not None or causal == "prefix" or q.shape[2] > _FUSED_MAX_DIM
+    if (q.dtype not in _FUSED_DTYPES or alpha is not None or (causal == "prefix" and tie == "block") or window > 0
+            or q.shape[2] > _FUSED_MAX_DIM
             or v.shape[2] > _FUSED_MAX_DIM
             or (positions is not None and positions.shape[2] > _FUSED_MAX_POSITION_DIM) or torch.ops.ramify.cpu_target() == "none"):
         return 0
@@ -72,12 +73,12 @@ def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, sa
 # to guess the device of an op with mixed inputs. These say it.
 @torch.library.register_fake("ramify::attention", allow_override=True)
 def _attention_shapes(q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal,
-                      implementation, save=False):
+                      implementation, save=False, window=0):
     for name, tensor in (("k", k), ("v", v), ("positions", positions), ("the forest", plan[1] if plan else None)):
         if tensor is not None and tensor.device != q.device:
             raise ValueError(f"attention: {name} is on {tensor.device}, q is on {q.device}; they must be on one device")
     energy_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    saved_size = _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save)
+    saved_size = _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save, window)
     return (
         q.new_empty((q.shape[0], q.shape[1], v.shape[2])),
         q.new_empty((forest[2].shape[0] - 1, q.shape[1]), dtype=energy_dtype),
@@ -87,7 +88,7 @@ def _attention_shapes(q, k, v, forest, plan, positions, position_index, alpha, s
 
 @torch.library.register_fake("ramify::attention_backward", allow_override=True)
 def _attention_backward_shapes(grad_out, grad_energy, q, k, v, forest, plan, positions, position_index, alpha, scale,
-                               include_self, tie, causal, implementation, saved=None):
+                               include_self, tie, causal, implementation, saved=None, window=0):
     def like(tensor):
         return q.new_empty(0) if tensor is None else tensor.new_empty(tensor.shape)
 

@@ -21,21 +21,23 @@ class AttentionOptions(TypedDict, total=False):
     include_self: Optional[bool]
     tie: str
     causal: str
+    window: int
     alpha: Alpha
     implementation: str
 
 
 def _op_arguments(forest: Forest, *, positions=None, position_index=None, scale=None, include_self=None, tie="block",
-                  causal="none", alpha=1.0, implementation="auto"):
-    """What the op takes behind q, k and v."""
+                  causal="none", window=0, alpha=1.0, implementation="auto"):
+    """What the op takes behind q, k and v, and by name."""
     if not isinstance(forest, Forest):
         raise ValueError(f"attention: forest is {type(forest).__name__}; expected a ramify.Forest")
     if positions is not None and position_index is None:
         position_index = forest._field("sibling_index")
     if not isinstance(alpha, torch.Tensor):
         alpha = None if alpha == 1.0 else torch.tensor(alpha, dtype=torch.float64)
-    return (forest._arrays, forest._plan(tie, causal), positions, position_index, alpha, scale, include_self, tie,
-            causal, implementation)
+    arguments = (forest._arrays, forest._plan(tie, causal), positions, position_index, alpha, scale, include_self, tie,
+                 causal, implementation)
+    return arguments, {"window": window}
 
 
 def _check_rank(q: torch.Tensor, k: torch.Tensor) -> None:
@@ -56,6 +58,7 @@ def attention(
     include_self: Optional[bool] = None,
     tie: str = "block",
     causal: str = "none",
+    window: int = 0,
     alpha: Alpha = 1.0,
     implementation: str = "auto",
 ) -> torch.Tensor:
@@ -76,6 +79,9 @@ def attention(
             ``"none"``, every leaf looks with its own query.
         causal: ``"none"``; ``"block"``, siblings to the left, for encoders; ``"prefix"``, never depends on later
             leaves, for language models.
+        window: with ``tie="none"``, leaves at most this far away (to the left only, with a causal form) are seen one
+            by one, whatever the tree; what lies wholly outside stays pooled, and nothing is counted twice. For decoders:
+            the last tokens exact, all before them through the hierarchy. Not with positions or ``alpha``.
         alpha: 1 is softmax, up to 2 (sparsemax) gives exact zeros. A number, or a tensor of one value, or of one a
             level from the root (``tie="block"``). Differentiable as a tensor; below 1.001 it is softmax, without a
             gradient by alpha.
@@ -91,10 +97,10 @@ def attention(
     >>> attention(q, k, v, forest).shape
     torch.Size([512, 8, 64])
     """
-    arguments = _op_arguments(forest, positions=positions, position_index=position_index, scale=scale,
-                              include_self=include_self, tie=tie, causal=causal, alpha=alpha,
-                              implementation=implementation)
-    return torch.ops.ramify.attention(q, k, v, *arguments)[0]
+    arguments, named = _op_arguments(forest, positions=positions, position_index=position_index, scale=scale,
+                                     include_self=include_self, tie=tie, causal=causal, window=window, alpha=alpha,
+                                     implementation=implementation)
+    return torch.ops.ramify.attention(q, k, v, *arguments, **named)[0]
 
 
 def energy(
@@ -115,8 +121,8 @@ def energy(
     torch.Size([2, 1])
     """
     _check_rank(q, k)
-    arguments = _op_arguments(forest, **options)
-    return torch.ops.ramify.attention(q, k, k.new_zeros((*k.shape[:2], 0)), *arguments)[1]
+    arguments, named = _op_arguments(forest, **options)
+    return torch.ops.ramify.attention(q, k, k.new_zeros((*k.shape[:2], 0)), *arguments, **named)[1]
 
 
 _MATRIX_LEAVES = 8192
@@ -142,9 +148,9 @@ def attention_matrix(
     if leaves > _MATRIX_LEAVES:
         raise ValueError(f"attention_matrix: {leaves} leaves give a matrix of {leaves} x {leaves} a head; at most "
                          f"{_MATRIX_LEAVES} leaves, or use node_mass")
-    arguments = _op_arguments(forest, **options)
+    arguments, named = _op_arguments(forest, **options)
     identity = torch.eye(leaves, dtype=k.dtype, device=k.device)[:, None, :].expand(leaves, k.shape[1], leaves)
-    return torch.ops.ramify.attention(q, k, identity, *arguments)[0]
+    return torch.ops.ramify.attention(q, k, identity, *arguments, **named)[0]
 
 
 def node_mass(
@@ -165,8 +171,8 @@ def node_mass(
     >>> node_mass(q, k, forest, leaf=0).squeeze(1)[:3]  # the root, a itself, and the list: all of it goes there
     tensor([1., 0., 1.])
     """
-    arguments = _op_arguments(forest, **options)
-    return torch.ops.ramify.node_mass(q, k, *arguments, leaf)
+    arguments, named = _op_arguments(forest, **options)
+    return torch.ops.ramify.node_mass(q, k, *arguments, leaf, **named)
 
 
 def attention_padded(

@@ -19,5 +19,6 @@ void add_inspect(CLI::App& app);
 void add_predict(CLI::App& app);
 void add_report(CLI::App& app);
 void add_train(CLI::App& app, const std::vector<std::string>& command_line);
+void add_train_language(CLI::App& app, const std::vector<std::string>& command_line);
 
 }  // namespace ramify::cli

@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
       "  ramify train reviews.jsonl --target label --out runs/reviews\n"
       "  ramify predict runs/reviews new.jsonl > predictions.jsonl");
   ramify::cli::add_train(app, {argv, argv + argc});
+  ramify::cli::add_train_language(app, {argv, argv + argc});
   ramify::cli::add_eval(app);
   ramify::cli::add_predict(app);
   ramify::cli::add_encode(app);

@@ -1,13 +1,13 @@
 // `ramify train`: the options. The run itself needs torch and is in training_commands.cc.
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "commands.h"
 #include "compute_options.h"
 #include "exit_status.h"
 #include "schema_flags.h"
+#include "setting_options.h"
 #include "torch_library.h"
 #include "training_commands.h"
 
@@ -15,21 +15,6 @@ namespace ramify::cli {
 namespace {
 
 using Command = std::shared_ptr<TrainCommand>;
-
-// An option that is one value of the settings: settings[part][key].
-template <class Value>
-CLI::Option* add_setting(CLI::App& app, const Command& command, const std::string& flag, const char* part,
-                         const char* key, const std::string& help) {
-  auto* option = app.add_option_function<Value>(
-      flag, [command, part, key](const Value& value) { command->settings[part][key] = value; }, help);
-  // of a value that is said twice the last one counts, so that scripts can be overruled
-  if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
-    if (flag.starts_with("--")) option->allow_extra_args(false)->delimiter(',');  // DATA may follow it
-  } else {
-    option->take_last();
-  }
-  return option;
-}
 
 void add_data_options(CLI::App& app, const Command& command) {
   constexpr const char* kPart = "data";
@@ -92,21 +77,9 @@ void add_architecture_options(CLI::App& app, const Command& command) {
 
 void add_training_options(CLI::App& app, const Command& command) {
   constexpr const char* kPart = "training";
-  add_setting<int64_t>(app, command, "--epochs", kPart, "epochs", "times through the data [as the config says: 10]");
-  add_setting<double>(app, command, "--rate", kPart, "rate",
-                      "learning rate at its height [0.001; of a published model 3e-5]");
-  add_setting<double>(app, command, "--warmup", kPart, "warmup", "share of the steps in which the rate rises [0.05]");
-  add_setting<double>(app, command, "--weight-decay", kPart, "weight_decay", "of AdamW [0.01]");
-  add_setting<double>(app, command, "--clip", kPart, "clip", "largest norm of the gradients of a step [1]");
+  add_common_training_options(app, command);
   add_setting<int64_t>(app, command, "--batch-records", kPart, "batch_records", "most records in a batch [32]");
   add_setting<int64_t>(app, command, "--batch-leaves", kPart, "batch_leaves", "most leaves in a batch [16384]");
-  add_setting<int64_t>(app, command, "--patience", kPart, "patience",
-                       "stop after so many epochs without a better validation; 0: never [0]");
-  add_setting<int64_t>(app, command, "--seed", kPart, "seed", "of parameters, order and dropout [0]");
-  add_setting<std::string>(app, command, "--dtype", kPart, "dtype", "float32 or bfloat16 [float32]");
-  add_setting<int64_t>(app, command, "--log-every", kPart, "log_every", "steps between two lines of metrics [50]");
-  add_setting<int64_t>(app, command, "--checkpoint-every", kPart, "checkpoint_every",
-                       "steps between two checkpoints [500]");
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 #include "models/attention_plan.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+
+#include "models/config.h"
+#include "text/json_files.h"
 
 namespace ramify::models {
 namespace {
@@ -74,6 +78,36 @@ std::string layers_text(const std::vector<int64_t>& layers, int64_t num_layers) 
   std::string text;
   for (const int64_t layer : layers) text += (text.empty() ? "" : ",") + std::to_string(layer);
   return text;
+}
+
+nlohmann::json attention_note(const std::optional<HierarchicalAttention>& attention) {
+  if (!attention) return {{"attention", "exact"}};
+  return {{"attention", "hierarchical"},
+          {"hierarchy", attention->hierarchy.text()},
+          {"tie", name_of(attention->tie)},
+          {"window", attention->window}};
+}
+
+AttentionPlan trained_plan(const std::string& folder) {
+  const std::string file = folder + "/config.json";
+  const nlohmann::json config = text::read_json_file(file);
+  const int64_t num_layers = ModelConfig::from_json(config, file).layers;
+  const auto found = config.find("ramify");
+  if (found == config.end()) return AttentionPlan::exact(num_layers);
+  try {
+    const nlohmann::json& note = *found;
+    const std::string kind = note.at("attention");
+    if (kind == "exact") return AttentionPlan::exact(num_layers);
+    if (kind != "hierarchical") throw std::invalid_argument("attention is '" + kind + "'");
+    const HierarchicalAttention attention{.hierarchy = TextHierarchy::parse(note.at("hierarchy").get<std::string>()),
+                                          .tie = parse_tie(note.at("tie").get<std::string>()),
+                                          .window = note.value("window", int64_t{0})};
+    return AttentionPlan::swapped(num_layers, attention, parse_layers("all", num_layers));
+  } catch (const nlohmann::json::exception& error) {
+    throw io::Error(file + ": \"ramify\" is no note of an attention: " + io::json_reason(error.what()));
+  } catch (const std::invalid_argument& error) {
+    throw io::Error(file + ": \"ramify\" is no note of an attention: " + io::printable(error.what()));
+  }
 }
 
 Tie parse_tie(std::string_view text) {

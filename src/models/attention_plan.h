@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,13 @@ struct AttentionPlan {
 // that the model does not have.
 std::vector<int64_t> parse_layers(std::string_view text, int64_t num_layers);
 std::string layers_text(const std::vector<int64_t>& layers, int64_t num_layers);  // "7,9,11", "all"
+
+// What config.json of a model that was trained here says of its attention, under "ramify": {"attention": "exact"}, or
+// {"attention": "hierarchical", "hierarchy": "16*", "tie": "none", "window": 0} for all its layers.
+nlohmann::json attention_note(const std::optional<HierarchicalAttention>& attention);
+// The plan that the note in a folder's config.json asks for; exact where there is none, as in models of others.
+// io::Error for a note that is broken.
+AttentionPlan trained_plan(const std::string& folder);
 
 Tie parse_tie(std::string_view text);  // block or none
 std::string_view name_of(Tie tie);

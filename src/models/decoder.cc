@@ -65,19 +65,24 @@ DecoderLayer::DecoderLayer(const ModelConfig& config) : config_(config) {
 
 at::Tensor DecoderLayer::forward(const at::Tensor& rows, const Rotation& rotation, const Attend& attend,
                                  Trace* trace) const {
-  const at::Tensor qkv = qkv_->forward(attention_norm_->forward(rows))
+  const at::Tensor qkv = qkv_->forward(attention_norm_->forward(rows), dtype_)
                              .view({rows.size(0), config_.heads + 2 * config_.kv_heads, config_.head_dim});
   const at::Tensor q = rotated(qkv.narrow(1, 0, config_.heads), rotation.cosine, rotation.sine);
   const at::Tensor k = rotated(qkv.narrow(1, config_.heads, config_.kv_heads), rotation.cosine, rotation.sine);
   const at::Tensor v = qkv.narrow(1, config_.heads + config_.kv_heads, config_.kv_heads);
   const at::Tensor mixed = attend(q, k, v).reshape({rows.size(0), config_.heads * config_.head_dim});
-  const at::Tensor middle = rows + attention_output_->forward(mixed);
-  const at::Tensor inner = gate_up_->forward(inner_norm_->forward(middle));
+  const at::Tensor middle = rows + attention_output_->forward(mixed, dtype_);
+  const at::Tensor inner = gate_up_->forward(inner_norm_->forward(middle), dtype_);
   const at::Tensor gate = inner.narrow(1, 0, config_.inner_width),
                    up = inner.narrow(1, config_.inner_width, config_.inner_width);
-  at::Tensor out = middle + down_->forward(activate(gate, config_.activation) * up);
+  at::Tensor out = middle + down_->forward(activate(gate, config_.activation) * up, dtype_);
   if (trace && trace->keep_layers) trace->layers.push_back({q, k, out});
   return out;
+}
+
+void DecoderLayer::shrink_outputs(double factor) {
+  const at::NoGradGuard no_grad;
+  for (const auto& linear : {attention_output_, down_}) linear->named_parameters()["weight"].mul_(factor);
 }
 
 void DecoderLayer::add_published(const std::string& prefix, NamedTensors& tensors) const {
@@ -151,8 +156,22 @@ at::Tensor Decoder::read_prompt(const PackedTexts& prompt, const AttentionPlan& 
 }
 
 at::Tensor Decoder::logits(const at::Tensor& rows) const {
+  return at::linear(rows, output_weight());
+}
+
+const at::Tensor& Decoder::output_weight() const {
   if (kind_ == Output::none) throw std::logic_error("decoder: the model was published without its output layer");
-  return output_ ? output_->forward(rows) : at::linear(rows, words_->weight());
+  return output_ ? output_->weight() : words_->weight();
+}
+
+void Decoder::set_compute_dtype(at::ScalarType dtype) {
+  dtype_ = dtype;
+  for (const auto& layer : layers_) layer->set_compute_dtype(dtype);
+}
+
+void Decoder::initialize_for_training() {
+  initialize(*this, config_.initializer_range);
+  for (const auto& layer : layers_) layer->shrink_outputs(1 / std::sqrt(2.0 * static_cast<double>(config_.layers)));
 }
 
 NamedTensors Decoder::published_tensors() const {
@@ -179,6 +198,14 @@ std::shared_ptr<Decoder> load_decoder(const std::string& folder) {
   weights.copy_into(decoder->published_tensors(), kDecoderPrefixes, all.first(config.tied_output ? 1 : 0));
   decoder->eval();
   return decoder;
+}
+
+void save_decoder(const Decoder& decoder, const std::string& file) {
+  NamedTensors tensors = decoder.published_tensors();
+  for (auto& [name, tensor] : tensors) {
+    if (!name.starts_with("lm_head.")) name = std::string(kDecoderPrefixes[0]) + name;
+  }
+  save_tensors(file, tensors, {{"format", "pt"}});  // which transformers asks for
 }
 
 }  // namespace ramify::models

@@ -26,9 +26,12 @@ class DecoderLayer : public nn::Module {
   at::Tensor forward(const at::Tensor& rows, const Rotation& rotation, const Attend& attend, Trace* trace) const;
   double attention_dropout() const { return is_training() ? config_.attention_dropout : 0; }
   void add_published(const std::string& prefix, NamedTensors& tensors) const;
+  void set_compute_dtype(at::ScalarType dtype) { dtype_ = dtype; }
+  void shrink_outputs(double factor);  // what it adds to its rows
 
  private:
   ModelConfig config_;
+  at::ScalarType dtype_ = at::ScalarType::Undefined;
   std::shared_ptr<nn::Linear> qkv_, attention_output_, gate_up_, down_;
   std::shared_ptr<RmsNorm> attention_norm_, inner_norm_;
 };
@@ -47,6 +50,15 @@ class Decoder : public nn::Module {
   at::Tensor read_prompt(const PackedTexts& prompt, const AttentionPlan& plan, DecoderCache& cache) const;
   at::Tensor logits(const at::Tensor& rows) const;  // [T, vocabulary]; std::logic_error without an output
 
+  const at::Tensor& output_weight() const;  // [vocabulary, width]; std::logic_error without an output
+
+  // The type of matrix products and attention where that of the parameters is another: bfloat16 beside float32.
+  void set_compute_dtype(at::ScalarType dtype);
+  at::ScalarType compute_dtype() const { return dtype_; }  // Undefined: that of the parameters
+
+  // Random weights to begin training with: normal, smaller where layers add to what comes from below.
+  void initialize_for_training();
+
   const ModelConfig& config() const { return config_; }
   at::Device device() const { return words_->weight().device(); }
   NamedTensors published_tensors() const;
@@ -58,6 +70,7 @@ class Decoder : public nn::Module {
 
   ModelConfig config_;
   Output kind_;
+  at::ScalarType dtype_ = at::ScalarType::Undefined;
   std::shared_ptr<Table> words_;
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::shared_ptr<RmsNorm> norm_;
@@ -65,5 +78,8 @@ class Decoder : public nn::Module {
 };
 
 std::shared_ptr<Decoder> load_decoder(const std::string& folder);
+
+// model.safetensors as Hugging Face has it (LlamaForCausalLM).
+void save_decoder(const Decoder& decoder, const std::string& file);
 
 }  // namespace ramify::models

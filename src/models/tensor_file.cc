@@ -65,7 +65,7 @@ void check_tensor(const io::SafetensorsReader& file, const io::TensorInfo& info,
   }
 }
 
-void save_tensors(const std::string& path, const NamedTensors& tensors) {
+void save_tensors(const std::string& path, const NamedTensors& tensors, const io::TensorMetadata& metadata) {
   std::vector<at::Tensor> kept;  // until the file is written
   std::vector<io::TensorBytes> bytes;
   for (const auto& [name, tensor] : tensors) {
@@ -75,7 +75,7 @@ void save_tensors(const std::string& path, const NamedTensors& tensors) {
                      .shape = kept.back().sizes().vec(),
                      .bytes = {static_cast<const std::byte*>(kept.back().const_data_ptr()), kept.back().nbytes()}});
   }
-  io::write_safetensors(path, bytes);
+  io::write_safetensors(path, bytes, metadata);
 }
 
 void load_tensors_into(const std::string& path, const NamedTensors& tensors) {

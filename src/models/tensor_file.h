@@ -13,7 +13,7 @@ namespace ramify::models {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-void save_tensors(const std::string& path, const NamedTensors& tensors);
+void save_tensors(const std::string& path, const NamedTensors& tensors, const io::TensorMetadata& metadata = {});
 
 // Copies every tensor of the file into the one of the same name. io::Error, before anything is changed, unless names,
 // shapes and dtypes are just the same.

@@ -18,6 +18,7 @@ class Linear : public Module {
   at::Tensor forward(const at::Tensor& rows, at::ScalarType dtype = at::ScalarType::Undefined) const;
 
   at::ScalarType type(at::ScalarType dtype) const;  // in which it computes
+  const at::Tensor& weight() const { return parameter("weight"); }
 };
 
 }  // namespace ramify::nn

@@ -55,6 +55,7 @@ struct OpArguments {
   std::optional<double> scale;
   std::optional<bool> include_self;
   std::string_view tie, causal, implementation;
+  int64_t window = 0;
 };
 
 std::optional<at::Tensor> optional(const at::Tensor& tensor) {
@@ -74,13 +75,14 @@ OpArguments arguments(const ForestTensors& forest, const AttentionOptions& optio
   args.scale = options.scale, args.include_self = options.include_self;
   args.tie = name_of(options.tie), args.causal = name_of(options.causal);
   args.implementation = name_of(options.implementation);
+  args.window = options.window;
   return args;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                     const OpArguments& a) {
   return call_attention(q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self,
-                        a.tie, a.causal, a.implementation, /*save=*/false);
+                        a.tie, a.causal, a.implementation, /*save=*/false, a.window);
 }
 
 void check_rank(const at::Tensor& q, const at::Tensor& k) {
@@ -126,7 +128,7 @@ at::Tensor row_weights(const Forest& forest, std::optional<int64_t> leaf, int64_
 at::Tensor mass_of_nodes(const at::Tensor& q, const at::Tensor& k, const Forest& forest, OpArguments a,
                          std::optional<int64_t> leaf) {
   check({q, k, /*v=*/k, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self, a.tie,
-         a.causal});
+         a.causal, a.window});
   const int64_t num_leaves = forest.num_leaves();
   TORCH_CHECK_VALUE(q.size(0) == num_leaves, "node_mass: q has ", q.size(0), " rows, the forest has ", num_leaves,
                     " leaves; they must be equal");
@@ -141,7 +143,7 @@ at::Tensor mass_of_nodes(const at::Tensor& q, const at::Tensor& k, const Forest&
   const auto gradients = call_attention_backward(row_weights(forest, leaf, q.size(1), queries.options()), no_energy,
                                                  queries, keys, values, a.forest, a.plan, a.positions, a.position_index,
                                                  a.alpha, a.scale, a.include_self, a.tie, a.causal, a.implementation,
-                                                 /*saved=*/std::nullopt);
+                                                 /*saved=*/std::nullopt, a.window);
   return sum_leaves(std::get<2>(gradients).squeeze(2), forest).to(queries.options());
 }
 
@@ -149,9 +151,9 @@ at::Tensor node_mass_op(const at::Tensor& q, const at::Tensor& k, at::TensorList
                         const std::optional<at::Tensor>& positions, const std::optional<at::Tensor>& position_index,
                         const std::optional<at::Tensor>& alpha, std::optional<double> scale,
                         std::optional<bool> include_self, std::string_view tie, std::string_view causal,
-                        std::string_view implementation, std::optional<int64_t> leaf) {
-  const OpArguments arguments = {forest.vec(), plan.vec(),   positions, position_index, alpha,
-                                 scale,        include_self, tie,       causal,         implementation};
+                        std::string_view implementation, std::optional<int64_t> leaf, int64_t window) {
+  const OpArguments arguments = {forest.vec(), plan.vec(), positions, position_index, alpha, scale,
+                                 include_self, tie,        causal,    implementation, window};
   return mass_of_nodes(q, k, forest_from(arguments.forest), arguments, leaf);
 }
 
@@ -161,7 +163,8 @@ TORCH_LIBRARY_FRAGMENT(ramify, m) {
   m.def(
       "node_mass(Tensor q, Tensor k, Tensor[] forest, Tensor[] plan, Tensor? positions, Tensor? "
       "position_index, "
-      "Tensor? alpha, float? scale, bool? include_self, str tie, str causal, str implementation, int? leaf) "
+      "Tensor? alpha, float? scale, bool? include_self, str tie, str causal, str implementation, int? leaf, int "
+      "window=0) "
       "-> Tensor",
       node_mass_op);
 }
@@ -198,8 +201,8 @@ AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, con
                                    const ForestTensors& forest, const AttentionOptions& options,
                                    const InnerAttention& inner) {
   const OpArguments a = arguments(forest, options);
-  Problem problem = check(
-      {q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self, a.tie, a.causal});
+  Problem problem = check({q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self,
+                           a.tie, a.causal, a.window});
   complete(problem);
   return composed::attention(problem, inner);
 }

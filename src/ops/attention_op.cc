@@ -21,9 +21,11 @@ using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 Outputs kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
                at::TensorList plan, const OptionalTensor& positions, const OptionalTensor& position_index,
                const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
-               std::string_view tie, std::string_view causal, std::string_view implementation, bool save) {
+               std::string_view tie, std::string_view causal, std::string_view implementation, bool save,
+               int64_t window) {
   const Implementation requested = implementation_from(implementation);
-  Problem problem = check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
+  Problem problem =
+      check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal, window});
   const ForwardResult result = run_forward(std::move(problem), requested, save);
   return {result.output.out, result.output.energy, result.saved};
 }
@@ -33,9 +35,10 @@ Gradients backward_kernel(const at::Tensor& grad_out, const at::Tensor& grad_ene
                           const OptionalTensor& positions, const OptionalTensor& position_index,
                           const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
                           std::string_view tie, std::string_view causal, std::string_view implementation,
-                          const OptionalTensor& saved) {
+                          const OptionalTensor& saved, int64_t window) {
   const Implementation requested = implementation_from(implementation);
-  Problem problem = check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal});
+  Problem problem =
+      check({q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal, window});
   const std::vector<int64_t> out_shape = {q.size(0), q.size(1), v.size(2)};
   const std::vector<int64_t> energy_shape = {problem.num_trees(), q.size(1)};
   TORCH_CHECK_VALUE(grad_out.sizes() == out_shape && grad_energy.sizes() == energy_shape,
@@ -60,7 +63,7 @@ Gradients backward_kernel(const at::Tensor& grad_out, const at::Tensor& grad_ene
 Outputs meta_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
                     at::TensorList, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
                     std::optional<double>, std::optional<bool>, std::string_view, std::string_view, std::string_view,
-                    bool) {
+                    bool, int64_t) {
   TORCH_CHECK_VALUE(q.is_meta() && k.is_meta() && v.is_meta(), "attention: q, k and v are on ", q.device(), ", ",
                     k.device(), " and ", v.device(), "; they must be on one device");
   const auto energy_options = q.options().dtype(compute_dtype(q.scalar_type()));
@@ -73,7 +76,7 @@ Gradients backward_meta_kernel(const at::Tensor&, const at::Tensor&, const at::T
                                const at::Tensor& v, at::TensorList, at::TensorList, const OptionalTensor& positions,
                                const OptionalTensor&, const OptionalTensor& alpha, std::optional<double>,
                                std::optional<bool>, std::string_view, std::string_view, std::string_view,
-                               const OptionalTensor&) {
+                               const OptionalTensor&, int64_t) {
   const auto like = [&](const OptionalTensor& input) {
     return input ? at::empty_symint(input->sym_sizes(), input->options()) : at::empty({0}, q.options());
   };
@@ -89,10 +92,10 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
                                                 const OptionalTensor& position_index, const OptionalTensor& alpha,
                                                 std::optional<double> scale, std::optional<bool> include_self,
                                                 const std::string& tie, const std::string& causal,
-                                                const std::string& implementation, bool save) {
+                                                const std::string& implementation, bool save, int64_t window) {
     at::AutoDispatchBelowAutograd below;
     auto [out, energy, saved_state] = call_attention(q, k, v, forest, plan, positions, position_index, alpha, scale,
-                                                     include_self, tie, causal, implementation, save);
+                                                     include_self, tie, causal, implementation, save, window);
     context->mark_non_differentiable({saved_state});
     torch::autograd::variable_list saved = {q,
                                             k,
@@ -109,6 +112,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     context->saved_data["tie"] = tie;
     context->saved_data["causal"] = causal;
     context->saved_data["implementation"] = implementation;
+    context->saved_data["window"] = window;
     return {out, energy, saved_state};
   }
 
@@ -125,7 +129,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     auto [q, k, v, positions, alpha] = call_attention_backward(
         gradients[0], gradients[1], saved[0], saved[1], saved[2], forest, plan, optional(3), optional(4), optional(5),
         data["scale"].toOptional<double>(), data["include_self"].toOptional<bool>(), data["tie"].toStringView(),
-        data["causal"].toStringView(), data["implementation"].toStringView(), optional(6));
+        data["causal"].toStringView(), data["implementation"].toStringView(), optional(6), data["window"].toInt());
     const at::Tensor none;
     return {q,    k,
             v,    none,
@@ -133,20 +137,22 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
             none, saved[5].defined() ? alpha : none,
             none, none,
             none, none,
-            none, none};
+            none, none,
+            none};
   }
 };
 
 Outputs autograd_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
                         at::TensorList plan, const OptionalTensor& positions, const OptionalTensor& position_index,
                         const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
-                        std::string_view tie, std::string_view causal, std::string_view implementation, bool save) {
+                        std::string_view tie, std::string_view causal, std::string_view implementation, bool save,
+                        int64_t window) {
   const auto wants_gradient = [](const OptionalTensor& tensor) { return tensor && tensor->requires_grad(); };
   save = save || (at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad() ||
                                                  wants_gradient(positions) || wants_gradient(alpha)));
   const auto outputs =
       AttentionFunction::apply(q, k, v, forest.vec(), plan.vec(), positions, position_index, alpha, scale, include_self,
-                               std::string(tie), std::string(causal), std::string(implementation), save);
+                               std::string(tie), std::string(causal), std::string(implementation), save, window);
   return {outputs[0], outputs[1], outputs[2]};
 }
 
@@ -155,14 +161,15 @@ template <c10::DeviceType device>
 Outputs autocast_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
                         at::TensorList plan, const OptionalTensor& positions, const OptionalTensor& position_index,
                         const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
-                        std::string_view tie, std::string_view causal, std::string_view implementation, bool save) {
+                        std::string_view tie, std::string_view causal, std::string_view implementation, bool save,
+                        int64_t window) {
   c10::impl::ExcludeDispatchKeyGuard no_autocast(
       c10::DispatchKeySet(at::autocast::get_autocast_dispatch_key_from_device_type(device)));
   const at::ScalarType dtype = at::autocast::get_autocast_dtype(device);
   const auto cast = [&](const at::Tensor& tensor) { return at::autocast::cached_cast(dtype, tensor, device); };
   return call_attention(cast(q), cast(k), cast(v), forest, plan,
                         positions ? OptionalTensor(cast(*positions)) : std::nullopt, position_index, alpha, scale,
-                        include_self, tie, causal, implementation, save);
+                        include_self, tie, causal, implementation, save, window);
 }
 
 #define RAMIFY_ATTENTION_ARGUMENTS                                                            \
@@ -173,10 +180,11 @@ Outputs autocast_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tens
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(ramify, m) {
-  m.def("attention(" RAMIFY_ATTENTION_ARGUMENTS ", bool save=False) -> (Tensor out, Tensor energy, Tensor saved)",
+  m.def("attention(" RAMIFY_ATTENTION_ARGUMENTS
+        ", bool save=False, int window=0) -> (Tensor out, Tensor energy, Tensor saved)",
         {at::Tag::pt2_compliant_tag});
   m.def("attention_backward(Tensor grad_out, Tensor grad_energy, " RAMIFY_ATTENTION_ARGUMENTS
-        ", Tensor? saved=None) -> (Tensor q, Tensor k, Tensor v, Tensor positions, Tensor alpha)",
+        ", Tensor? saved=None, int window=0) -> (Tensor q, Tensor k, Tensor v, Tensor positions, Tensor alpha)",
         {at::Tag::pt2_compliant_tag});
   m.def("cpu_target() -> str", [] { return std::string(cpu::target_name()); });
 }
@@ -204,10 +212,11 @@ TORCH_LIBRARY_IMPL(ramify, AutocastCUDA, m) {
 Outputs call_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList forest,
                        at::TensorList plan, const OptionalTensor& positions, const OptionalTensor& position_index,
                        const OptionalTensor& alpha, std::optional<double> scale, std::optional<bool> include_self,
-                       std::string_view tie, std::string_view causal, std::string_view implementation, bool save) {
+                       std::string_view tie, std::string_view causal, std::string_view implementation, bool save,
+                       int64_t window) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("ramify::attention", "").typed<AttentionOp>();
   return op.call(q, k, v, forest, plan, positions, position_index, alpha, scale, include_self, tie, causal,
-                 implementation, save);
+                 implementation, save, window);
 }
 
 Gradients call_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_energy, const at::Tensor& q,
@@ -215,11 +224,11 @@ Gradients call_attention_backward(const at::Tensor& grad_out, const at::Tensor& 
                                   const OptionalTensor& positions, const OptionalTensor& position_index,
                                   const OptionalTensor& alpha, std::optional<double> scale,
                                   std::optional<bool> include_self, std::string_view tie, std::string_view causal,
-                                  std::string_view implementation, const OptionalTensor& saved) {
+                                  std::string_view implementation, const OptionalTensor& saved, int64_t window) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("ramify::attention_backward", "").typed<AttentionBackwardOp>();
   return op.call(grad_out, grad_energy, q, k, v, forest, plan, positions, position_index, alpha, scale, include_self,
-                 tie, causal, implementation, saved);
+                 tie, causal, implementation, saved, window);
 }
 
 }  // namespace ramify

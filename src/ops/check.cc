@@ -92,6 +92,16 @@ void check_alpha(const Problem& p, int64_t num_levels) {
           high.item<double>(), "; expected 1 to 2");
 }
 
+void check_window(const Problem& p) {
+  require(p.window >= 0, "window is ", p.window,
+          "; expected 0 (none) or how many leaves on a side are seen one by one");
+  if (p.window == 0) return;
+  require(p.tie == Tie::none, "window is ", p.window, " with tie=", name_of(p.tie), "; a window needs tie=none");
+  require(!p.positions.defined(), "window is ", p.window,
+          " and positions are given; leaves of different families have none towards each other");
+  require(!p.alpha.defined(), "window is ", p.window, " and alpha is given; a window is for alpha 1");
+}
+
 template <class Enum>
 Enum enum_from(std::string_view what, std::string_view name, std::initializer_list<Enum> values) {
   std::string known;
@@ -158,6 +168,7 @@ Problem check(const AttentionCall& call) {
   p.causal = causal_from(call.causal);
   p.include_self = call.include_self.value_or(p.causal != Causal::none);
   require(p.include_self || p.causal == Causal::none, "include_self is off; causal=", call.causal, " needs it");
+  p.window = call.window;
   check_inputs(p);
   p.scale = call.scale.value_or(1 / std::sqrt(static_cast<double>(p.q.size(2))));
   require(std::isfinite(p.scale), "scale is ", p.scale, "; expected a finite number");
@@ -168,6 +179,7 @@ Problem check(const AttentionCall& call) {
           " given without ", p.positions.defined() ? "position_index" : "positions", "; they belong together");
   check_positions(p, num_nodes);
   check_alpha(p, std::max<int64_t>(p.forest[1].numel() - 2, 0));
+  check_window(p);
   return p;
 }
 

@@ -120,7 +120,8 @@ std::string why_not(const Problem& p) {
   if (p.positions.defined() && p.positions.size(2) > cpu::kMaxPositionDim) {
     return "the fused kernels take positions of up to " + std::to_string(cpu::kMaxPositionDim) + " dimensions";
   }
-  if (p.causal == Causal::prefix) return "the fused kernels have no causal=prefix";
+  if (p.causal == Causal::prefix && p.tie == Tie::block) return "the fused kernels have no causal=prefix";
+  if (p.window > 0) return "the fused kernels have no window";
   return "";
 }
 

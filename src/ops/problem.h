@@ -26,6 +26,7 @@ struct Problem {
   bool include_self = false;
   Tie tie = Tie::block;
   Causal causal = Causal::none;
+  int64_t window = 0;
 
   int64_t num_leaves() const { return q.size(0); }
   int64_t num_heads() const { return q.size(1); }
@@ -40,6 +41,7 @@ struct AttentionCall {
   std::optional<double> scale;
   std::optional<bool> include_self;
   std::string_view tie, causal;
+  int64_t window = 0;
 };
 
 // Checks everything about a call that can be checked without work proportional to q.

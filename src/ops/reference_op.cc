@@ -37,7 +37,7 @@ struct HostProblem {
     params.positions = span_of<double>(positions);
     params.position_index = span_of<int64_t>(position_index);
     params.scale = p.scale, params.include_self = p.include_self;
-    params.tie = p.tie, params.causal = p.causal;
+    params.tie = p.tie, params.causal = p.causal, params.window = p.window;
     params.alpha = span_of<double>(alpha);
   }
 };

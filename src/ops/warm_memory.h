@@ -25,8 +25,8 @@ size_t warm_memory_limit(const char* megabytes);
 // The allocator behind it. New blocks come in size classes an eighth of a power of two apart. A released block is kept
 // for later requests of its size or down to two thirds of it. When all kept blocks together exceed the limit, or the
 // largest amount in use at once during the last few hundred requests, those idle for longest go back to the system; it
-// may also take the pages of kept blocks by itself when memory is short. Requests under 128 KiB or above the limit go to
-// torch's allocator. Outlives its tensors.
+// may also take the pages of kept blocks by itself when memory is short. Requests under 128 KiB or above the limit go
+// to torch's allocator. Outlives its tensors.
 class WarmMemory final : public c10::Allocator {
  public:
   explicit WarmMemory(size_t limit) : limit_(limit) {}

@@ -12,14 +12,14 @@ constexpr const char* kStateFile = "state.json";
 
 }  // namespace
 
-models::NamedTensors model_tensors(const nn::Network& model) {
+models::NamedTensors model_tensors(const nn::Module& model) {
   models::NamedTensors tensors;
   for (const auto& item : model.named_parameters()) tensors.emplace_back(item.key(), item.value());
   for (const auto& item : model.named_buffers()) tensors.emplace_back(item.key(), item.value());
   return tensors;
 }
 
-void save_checkpoint(const std::string& folder, const nn::Network& model, const AdamW& optimizer,
+void save_checkpoint(const std::string& folder, const nn::Module& model, const AdamW& optimizer,
                      const TrainingState& state) {
   io::FolderWriter writer(folder);
   models::save_tensors(writer.path(kModelFile), model_tensors(model));
@@ -28,7 +28,7 @@ void save_checkpoint(const std::string& folder, const nn::Network& model, const 
   writer.commit();
 }
 
-TrainingState load_checkpoint(const std::string& folder, nn::Network& model, AdamW& optimizer) {
+TrainingState load_checkpoint(const std::string& folder, nn::Module& model, AdamW& optimizer) {
   const std::string whole = io::open_folder(folder);
   models::load_tensors_into(whole + "/" + kModelFile, model_tensors(model));
   models::load_tensors_into(whole + "/" + kOptimizerFile, optimizer.state());
@@ -40,13 +40,13 @@ TrainingState load_checkpoint(const std::string& folder, nn::Network& model, Ada
   }
 }
 
-void save_model(const std::string& folder, const nn::Network& model) {
+void save_model(const std::string& folder, const nn::Module& model) {
   io::FolderWriter writer(folder);
   models::save_tensors(writer.path(kModelFile), model_tensors(model));
   writer.commit();
 }
 
-void load_model(const std::string& folder, nn::Network& model) {
+void load_model(const std::string& folder, nn::Module& model) {
   models::load_tensors_into(io::open_folder(folder) + "/" + kModelFile, model_tensors(model));
 }
 

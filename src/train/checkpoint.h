@@ -6,7 +6,7 @@
 #include <string>
 
 #include "models/tensor_file.h"
-#include "ramify/nn/network.h"
+#include "ramify/nn/module.h"
 #include "train/adamw.h"
 
 namespace ramify::train {
@@ -28,17 +28,17 @@ struct TrainingState {
 };
 
 // All tensors of a model, parameters and buffers, by name.
-models::NamedTensors model_tensors(const nn::Network& model);
+models::NamedTensors model_tensors(const nn::Module& model);
 
 // Writes `folder` as a whole (io::FolderWriter); the one before survives until then.
-void save_checkpoint(const std::string& folder, const nn::Network& model, const AdamW& optimizer,
+void save_checkpoint(const std::string& folder, const nn::Module& model, const AdamW& optimizer,
                      const TrainingState& state);
 
 // io::Error if the folder is broken, or of another model.
-TrainingState load_checkpoint(const std::string& folder, nn::Network& model, AdamW& optimizer);
+TrainingState load_checkpoint(const std::string& folder, nn::Module& model, AdamW& optimizer);
 
 // A folder with the model alone.
-void save_model(const std::string& folder, const nn::Network& model);
-void load_model(const std::string& folder, nn::Network& model);
+void save_model(const std::string& folder, const nn::Module& model);
+void load_model(const std::string& folder, nn::Module& model);
 
 }  // namespace ramify::train

@@ -1,38 +1,15 @@
 #include "train/metrics_log.h"
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 
 #include "io/atomic_file.h"
 #include "io/error.h"
 
 namespace ramify::train {
 namespace {
-
-constexpr std::array<std::string_view, 14> kColumns = {
-    "split", "step", "epoch", "loss", "accuracy",           "macro_f1",          "micro_f1",
-    "rmse",  "mae",  "r2",    "rate", "records_per_second", "leaves_per_second", "seconds"};
-
-std::string table_head() {
-  std::string row;
-  for (const std::string_view column : kColumns) row += (row.empty() ? "" : ",") + std::string(column);
-  return row + "\n";
-}
-
-std::string table_row(const nlohmann::json& line) {
-  std::string row;
-  for (const std::string_view column : kColumns) {
-    if (column != kColumns.front()) row += ",";
-    const auto found = line.find(std::string(column));
-    if (found == line.end() || found->is_null()) continue;
-    row += found->is_string() ? found->get<std::string>() : found->dump();
-  }
-  return row + "\n";
-}
 
 // The lines of an earlier part of the run, up to a step; what a kill cut off is left out.
 std::vector<nlohmann::json> earlier_lines(const std::string& path, int64_t keep_steps) {
@@ -48,7 +25,25 @@ std::vector<nlohmann::json> earlier_lines(const std::string& path, int64_t keep_
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps) : folder_(folder) {
+std::string MetricsLog::table_head() const {
+  std::string row;
+  for (const std::string_view column : columns_) row += (row.empty() ? "" : ",") + std::string(column);
+  return row + "\n";
+}
+
+std::string MetricsLog::table_row(const nlohmann::json& line) const {
+  std::string row;
+  for (const std::string_view column : columns_) {
+    if (column != columns_.front()) row += ",";
+    const auto found = line.find(std::string(column));
+    if (found == line.end() || found->is_null()) continue;
+    row += found->is_string() ? found->get<std::string>() : found->dump();
+  }
+  return row + "\n";
+}
+
+MetricsLog::MetricsLog(const std::string& folder, std::vector<std::string_view> columns, int64_t keep_steps)
+    : folder_(folder), columns_(std::move(columns)) {
   std::string json, table = table_head();
   if (keep_steps >= 0) {
     for (const nlohmann::json& line : earlier_lines(folder + "/metrics.jsonl", keep_steps)) {

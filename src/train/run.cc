@@ -11,9 +11,11 @@
 #include "io/error.h"
 #include "io/folder.h"
 #include "train/device.h"
+#include "train/evaluate.h"
 #include "train/explain.h"
 #include "train/interrupt.h"
 #include "train/leaf_encoder.h"
+#include "train/record_task.h"
 
 namespace ramify::train {
 namespace {
@@ -103,7 +105,8 @@ RunDescription new_run(Settings settings, at::Device device, const RunOptions& o
   if (settings.architecture.is_used()) prepare_for_texts(settings);
   const signal::SchemaOptions schema_settings = schema_options(settings.data);
   encoder = leaf_encoder(schema_settings.leaf_encoding, device, options);
-  keep_standard_input(settings.data, options.folder);
+  keep_standard_input(settings.data.train, joined(settings.data.valid, settings.data.test),
+                      options.folder + "/" + kStandardInput);
   RunDescription run{.settings = std::move(settings), .command = options.command};
   signal::Schema schema =
       signal::infer_schema(run.settings.data.train, schema_settings, [&](const signal::ReadProgress& progress) {
@@ -114,7 +117,7 @@ RunDescription new_run(Settings settings, at::Device device, const RunOptions& o
   run.schema = std::make_shared<const signal::Schema>(std::move(schema));
   check_target(*run.schema);
   for (const std::string& note : run.schema->notes) observer.on_note(note);
-  run.files = data_files(run.settings.data);
+  run.files = data_files(joined(run.settings.data.train, run.settings.data.valid));
   run.threads = at::get_num_threads();
   // what cannot be read there should be known before hours of training; with an encoder it is read with the rest
   if (!run.settings.data.test.empty() && !encoder) {
@@ -122,24 +125,6 @@ RunDescription new_run(Settings settings, at::Device device, const RunOptions& o
                  reading_options(options, encoder, observer));
   }
   return run;
-}
-
-// What differs between the settings of a stored run and those that were asked for.
-void check_same(const Settings& stored, Settings asked) {
-  if (asked.data.train == std::vector<std::string>{"-"}) asked.data.train = stored.data.train;  // it was kept
-  const nlohmann::json before = stored.to_json(), now = asked.to_json();
-  const auto check = [](const std::string& key, const nlohmann::json& was, const nlohmann::json& is) {
-    if (was == is) return;
-    throw std::invalid_argument("--resume: " + key + " was " + was.dump() + ", not " + is.dump() +
-                                "; a resumed run must have the same settings");
-  };
-  for (const auto& [part, values] : now.items()) {
-    if (!values.is_object()) {
-      check(part, before[part], values);
-      continue;
-    }
-    for (const auto& [key, value] : values.items()) check(part + "." + key, before[part][key], value);
-  }
 }
 
 RunData read_all(const RunDescription& run, const RunOptions& options, const SharedEncoder& encoder,
@@ -234,15 +219,13 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
   RunDescription run =
       goes_on ? load_description(options.folder) : new_run(settings, device, options, encoder, observer);
   if (goes_on) {
-    check_same(run.settings, settings);
+    if (settings.data.train == std::vector<std::string>{"-"}) settings.data.train = run.settings.data.train;  // kept
+    check_same_settings(run.settings.to_json(), settings.to_json());
     check_unchanged(run.files);
     if (run.schema->has_text_vectors()) check_unchanged(*run.schema->leaf_encoding);
     encoder = leaf_encoder(run.schema->leaf_encoding, device, options);
-    if (options.threads == 0 && run.threads > 0) at::set_num_threads(run.threads);
-    if (device.is_cpu() && run.threads > 0 && at::get_num_threads() != run.threads) {
-      observer.on_note("the run began with " + std::to_string(run.threads) + " threads; with " +
-                       std::to_string(at::get_num_threads()) + " it goes on, but not bit for bit");
-    }
+    const std::string note = resume_threads(run.threads, options.threads, device);
+    if (!note.empty()) observer.on_note(note);
   }
   // a checkpoint has them
   const bool has_vectors =
@@ -261,16 +244,15 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
   run.valid_records = static_cast<int64_t>(data.valid_records.size());
   if (!goes_on) save_description(options.folder, run);
 
-  Trainer trainer({.model = *model,
+  RecordTask task({.model = *model,
                    .train = data.train,
                    .train_records = data.train_records,
                    .valid = data.valid(),
                    .valid_records = data.valid_records,
                    .settings = run.settings,
-                   .folder = options.folder,
                    .device = device,
-                   .workers = std::max(1, options.workers),
-                   .observer = observer});
+                   .workers = std::max(1, options.workers)});
+  Trainer trainer({.task = task, .options = run.settings.training, .folder = options.folder, .observer = observer});
   if (goes_on) trainer.resume();
   observer.on_ready(run, data.train, trainer.state(), trainer.total_steps());
   const Outcome outcome = trainer.run();

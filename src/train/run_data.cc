@@ -13,12 +13,26 @@
 
 namespace ramify::train {
 
-std::vector<DataFile> data_files(const DataSettings& settings) {
+std::vector<DataFile> data_files(const std::vector<std::string>& paths) {
   std::vector<DataFile> files;
-  for (const auto* list : {&settings.train, &settings.valid}) {
-    for (const std::string& path : *list) {
-      files.push_back({path, static_cast<int64_t>(std::filesystem::file_size(path)), io::sha256_file(path)});
-    }
+  for (const std::string& path : paths) {
+    files.push_back({path, static_cast<int64_t>(std::filesystem::file_size(path)), io::sha256_file(path)});
+  }
+  return files;
+}
+
+nlohmann::json to_json(const std::vector<DataFile>& files) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const DataFile& file : files) {
+    json.push_back({{"path", file.path}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  }
+  return json;
+}
+
+std::vector<DataFile> data_files_from_json(const nlohmann::json& json) {
+  std::vector<DataFile> files;
+  for (const nlohmann::json& known : json) {
+    files.push_back({known.at("path"), known.at("bytes"), known.at("sha256")});
   }
   return files;
 }
@@ -34,15 +48,14 @@ void check_unchanged(const std::vector<DataFile>& files) {
   }
 }
 
-void keep_standard_input(DataSettings& settings, const std::string& folder) {
-  for (const auto* others : {&settings.valid, &settings.test}) {
-    if (std::ranges::find(*others, "-") != others->end()) {
-      throw std::invalid_argument("only DATA can come from standard input, not --valid or --test");
-    }
+void keep_standard_input(std::vector<std::string>& train, const std::vector<std::string>& others,
+                         const std::string& copy_path) {
+  if (std::ranges::find(others, "-") != others.end()) {
+    throw std::invalid_argument("only DATA can come from standard input, not --valid or --test");
   }
-  for (std::string& file : settings.train) {
+  for (std::string& file : train) {
     if (file != "-") continue;
-    file = folder + "/" + kStandardInput;
+    file = copy_path;
     io::InputFile input("-");
     io::AtomicFile copy(file);
     std::vector<std::byte> buffer(1 << 20);

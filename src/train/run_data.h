@@ -16,6 +16,8 @@ namespace ramify::train {
 
 inline constexpr const char* kStandardInput = "standard-input.jsonl";  // its copy in the run's folder
 
+inline constexpr const char* kStandardText = "standard-input.txt";
+
 struct DataFile {
   std::string path;
   int64_t bytes = 0;
@@ -23,12 +25,16 @@ struct DataFile {
 };
 
 // Reads every file once.
-std::vector<DataFile> data_files(const DataSettings& settings);
+std::vector<DataFile> data_files(const std::vector<std::string>& paths);
+nlohmann::json to_json(const std::vector<DataFile>& files);
+std::vector<DataFile> data_files_from_json(const nlohmann::json& json);  // nlohmann::json::exception
 // io::Error naming the first one that is not what it was.
 void check_unchanged(const std::vector<DataFile>& files);
 
-// Training reads its data more than once: standard input ("-") becomes a file in `folder`.
-void keep_standard_input(DataSettings& settings, const std::string& folder);
+// Training reads its data more than once: standard input ("-") among the files `train` becomes `copy`. `others` cannot
+// come from there.
+void keep_standard_input(std::vector<std::string>& train, const std::vector<std::string>& others,
+                         const std::string& copy);
 
 struct ReadingOptions {
   int workers = 0;

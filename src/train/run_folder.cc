@@ -1,5 +1,6 @@
 #include "train/run_folder.h"
 
+#include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -32,7 +33,8 @@ nlohmann::json read_json(const std::string& path) {
 bool has_other_files(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool is_own = name == kLock || name == kStandardInput || name == kSchema || name.find(".tmp-") != name.npos;
+    const bool is_own = name == kLock || name == kStandardInput || name == kStandardText || name == kSchema ||
+                        name.find(".tmp-") != name.npos;
     if (!is_own) return true;
   }
   return false;
@@ -40,14 +42,15 @@ bool has_other_files(const std::string& folder) {
 
 }  // namespace
 
-FolderLock::FolderLock(std::string folder, bool resume) : folder_(std::move(folder)), is_new_(!fs::exists(folder_)) {
-  if (!resume && is_run(folder_)) {
+FolderLock::FolderLock(std::string folder, bool resume, std::string description)
+    : folder_(std::move(folder)), description_(std::move(description)), is_new_(!fs::exists(folder_)) {
+  if (!resume && is_run(folder_, description_)) {
     throw io::Error(folder_ + ": there is a run already; go on with it by --resume, or choose another --out");
   }
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) throw io::Error(folder_ + ": cannot make this folder: " + error.message());
-  if (!is_run(folder_) && has_other_files(folder_)) {
+  if (!is_run(folder_, description_) && has_other_files(folder_)) {
     throw io::Error(folder_ + ": there are other files in this folder; choose a new or an empty one for --out");
   }
   descriptor_ = open((folder_ + "/" + kLock).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
@@ -61,16 +64,45 @@ FolderLock::FolderLock(std::string folder, bool resume) : folder_(std::move(fold
 }
 
 FolderLock::~FolderLock() {
-  if (!is_run(folder_)) {
+  if (!is_run(folder_, description_)) {
     std::error_code ignored;
-    for (const char* name : {kLock, kStandardInput}) fs::remove(folder_ + "/" + name, ignored);
+    for (const char* name : {kLock, kStandardInput, kStandardText}) fs::remove(folder_ + "/" + name, ignored);
     if (is_new_) fs::remove(folder_, ignored);  // only if it is empty
   }
   close(descriptor_);
 }
 
-bool is_run(const std::string& folder) {
-  return fs::exists(folder + "/config.json");
+bool is_run(const std::string& folder, const std::string& description) {
+  return fs::exists(folder + "/" + description);
+}
+
+void check_same_settings(const nlohmann::json& before, const nlohmann::json& now) {
+  const auto check = [](const std::string& key, const nlohmann::json& was, const nlohmann::json& is) {
+    if (was == is) return;
+    throw std::invalid_argument("--resume: " + key + " was " + was.dump() + ", not " + is.dump() +
+                                "; a resumed run must have the same settings");
+  };
+  for (const auto& [part, values] : now.items()) {
+    if (!values.is_object()) {
+      check(part, before.at(part), values);
+      continue;
+    }
+    for (const auto& [key, value] : values.items())
+      check(part + "." + key, before.at(part).value(key, nlohmann::json()), value);
+  }
+}
+
+std::string resume_threads(int began_with, int asked, at::Device device) {
+  if (began_with <= 0) return "";
+  if (asked == 0) at::set_num_threads(began_with);
+  if (!device.is_cpu() || at::get_num_threads() == began_with) return "";
+  return "the run began with " + std::to_string(began_with) + " threads; with " +
+         std::to_string(at::get_num_threads()) + " it goes on, but not bit for bit";
+}
+
+std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
 }
 
 void save_description(const std::string& folder, const RunDescription& run) {
@@ -81,10 +113,7 @@ void save_description(const std::string& folder, const RunDescription& run) {
   config["parameters"] = {
       {"encoder", run.parameters.encoder}, {"tables", run.parameters.tables}, {"total", run.parameters.total()}};
   config["records"] = {{"train", run.train_records}, {"valid", run.valid_records}};
-  config["files"] = nlohmann::json::array();
-  for (const DataFile& file : run.files) {
-    config["files"].push_back({{"path", file.path}, {"bytes", file.bytes}, {"sha256", file.sha256}});
-  }
+  config["files"] = to_json(run.files);
   config["threads"] = run.threads;
   config["tokens"] = {{"width", run.tokens.width}, {"frozen", run.tokens.frozen}};
   config["task"] = signal::name_of(run.schema->target.task);
@@ -111,9 +140,7 @@ RunDescription load_description(const std::string& folder) {
     run.command = config.at("command");
     run.train_records = config.at("records").at("train");
     run.valid_records = config.at("records").at("valid");
-    for (const nlohmann::json& known : config.value("files", nlohmann::json::array())) {
-      run.files.push_back({known.at("path"), known.at("bytes"), known.at("sha256")});
-    }
+    run.files = data_files_from_json(config.value("files", nlohmann::json::array()));
     run.threads = config.value("threads", 0);
   } catch (const nlohmann::json::exception& error) {
     throw io::Error(file + ": not the config of a run: " + io::json_reason(error.what()));

@@ -15,23 +15,34 @@
 
 namespace ramify::train {
 
+inline constexpr const char* kRecordRun = "config.json";  // the description of a run on records
+
 // Makes the folder of a new run, or finds that of one that goes on, and keeps others out while it lives. What it made
 // is removed again if no run came of it.
 class FolderLock {
  public:
   // io::Error: there is a run already and `resume` is false; another one is writing here; the folder has other files.
-  FolderLock(std::string folder, bool resume);
+  FolderLock(std::string folder, bool resume, std::string description = kRecordRun);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
  private:
-  std::string folder_;
+  std::string folder_, description_;
   bool is_new_;
   int descriptor_ = -1;
 };
 
-bool is_run(const std::string& folder);
+// Whether the folder has a run's description.
+bool is_run(const std::string& folder, const std::string& description = kRecordRun);
+
+// std::invalid_argument naming the first setting in which a run that goes on differs from what is asked for.
+void check_same_settings(const nlohmann::json& before, const nlohmann::json& now);
+
+// Of a run that goes on: the threads that it began with, unless others are asked for. A note if its bits may differ.
+std::string resume_threads(int began_with, int asked, at::Device device);
+
+std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& second);
 
 // What is stored of a run beside its numbers.
 struct RunDescription {

@@ -8,6 +8,7 @@
 
 #include "io/atomic_file.h"
 #include "io/error.h"
+#include "train/json_members.h"
 #include "train/named_configs.h"
 
 namespace ramify::train {
@@ -42,22 +43,6 @@ void visit_data(Data& data, const Visit& visit) {
   signal::SchemaSettings::visit(data, visit);
 }
 
-DataSettings data_from_json(nlohmann::json json) {
-  DataSettings data;
-  visit_data(data, [&](const char* key, auto& member) {
-    const auto found = json.find(key);
-    if (found == json.end()) return;
-    try {
-      found->get_to(member);
-    } catch (const nlohmann::json::exception&) {
-      throw std::invalid_argument(std::string("data: ") + key + " is " + found->dump() + ", which is of another type");
-    }
-    json.erase(found);
-  });
-  if (!json.empty()) throw std::invalid_argument("data: there is no setting " + json.begin().key());
-  return data;
-}
-
 }  // namespace
 
 Mixing mixing_of(std::string_view name) {
@@ -76,12 +61,15 @@ signal::Structure structure_of(Mixing mixing) {
   return mixing == Mixing::flat ? signal::Structure::flat : signal::Structure::hierarchical;
 }
 
+std::string absolute_path(const std::string& path) {
+  if (path.empty() || path == "-") return path;
+  std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  if (absolute.size() > 1 && absolute.ends_with('/')) absolute.pop_back();
+  return absolute;
+}
+
 void Settings::make_paths_absolute() {
-  const auto absolute = [](std::string& path) {
-    if (path.empty() || path == "-") return;
-    path = std::filesystem::absolute(path).lexically_normal().string();
-    if (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  };
+  const auto absolute = [](std::string& path) { path = absolute_path(path); };
   for (auto* list : {&data.train, &data.valid, &data.test}) std::ranges::for_each(*list, absolute);
   for (auto* path : {&data.schema, &data.images, &data.tokenizer, &data.word_vectors, &data.leaf_encoder})
     absolute(*path);
@@ -108,7 +96,7 @@ Settings Settings::from_json(const nlohmann::json& json) {
   Settings settings;
   for (const auto& [key, value] : json.items()) {
     if (key == "data") {
-      settings.data = data_from_json(value);
+      read_members(key, value, [&](const auto& visit) { visit_data(settings.data, visit); });
     } else if (key == "attention") {
       settings.attention = mixing_of(value.is_string() ? value.get<std::string>() : value.dump());
     } else if (key == "model") {
@@ -128,9 +116,7 @@ Settings Settings::from_json(const nlohmann::json& json) {
 }
 
 nlohmann::json Settings::to_json() const {
-  nlohmann::json data_json = nlohmann::json::object();
-  visit_data(data, [&](const char* key, const auto& member) { data_json[key] = member; });
-  return {{"data", data_json},
+  return {{"data", written_members([&](const auto& visit) { visit_data(data, visit); })},
           {"attention", name_of(attention)},
           {"model", nlohmann::json::parse(model.to_json())},
           {"architecture", architecture.is_used() ? architecture.to_json() : nlohmann::json::object()},

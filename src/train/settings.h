@@ -25,6 +25,9 @@ Mixing mixing_of(std::string_view name);  // std::invalid_argument with the name
 std::string_view name_of(Mixing mixing);
 signal::Structure structure_of(Mixing mixing);
 
+// So that a run can be gone on with from anywhere. "" and "-" stay.
+std::string absolute_path(const std::string& path);
+
 struct DataSettings : signal::SchemaSettings {
   std::vector<std::string> train, valid, test;  // files
   double valid_fraction = 0.1;                  // of the training records, if `valid` is empty

@@ -9,7 +9,6 @@
 
 #include "io/error.h"
 #include "io/folder.h"
-#include "train/feeder.h"
 #include "train/interrupt.h"
 #include "train/schedule.h"
 
@@ -30,42 +29,25 @@ uint64_t step_seed(uint64_t seed, int64_t step) {
   return z ^ (z >> 31);
 }
 
-signal::LoaderOptions training_loader(const Settings& settings, int workers) {
-  return {.batch_records = settings.training.batch_records,
-          .batch_leaves = settings.training.batch_leaves,
-          .order = signal::Order::shuffled,
-          .seed = settings.training.seed,
-          .structure = structure_of(settings.attention),
-          .graph_signs = signal::GraphSigns::flipped,
-          .threads = workers};
-}
-
-bool has_classes(const signal::Target& target) {
-  return target.task == signal::Task::classification || target.task == signal::Task::nodes;
-}
-
 }  // namespace
 
 Trainer::Trainer(TrainerParts parts)
     : parts_(std::move(parts)),
-      options_(parts_.settings.training),
-      target_(parts_.train.schema()->target),
-      optimizer_(model_tensors(parts_.model), {.weight_decay = options_.weight_decay}),
-      loader_(parts_.train, parts_.train_records, training_loader(parts_.settings, parts_.workers)) {
-  for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-    total_steps_ += static_cast<int64_t>(loader_.batches(epoch).size());
-  }
+      task_(parts_.task),
+      options_(parts_.options),
+      optimizer_(model_tensors(task_.model()), {.weight_decay = options_.weight_decay}) {
+  for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) total_steps_ += task_.num_batches(epoch);
   warmup_steps_ = std::llround(options_.warmup * static_cast<double>(total_steps_));
 }
 
 void Trainer::resume() {
   if (!io::folder_exists(checkpoint_folder())) return;
-  state_ = load_checkpoint(checkpoint_folder(), parts_.model, optimizer_);
+  state_ = load_checkpoint(checkpoint_folder(), task_.model(), optimizer_);
 }
 
 Outcome Trainer::run() {
   started_ = now() - state_.seconds;
-  MetricsLog log(parts_.folder, state_.step > 0 ? state_.step : -1);
+  MetricsLog log(parts_.folder, task_.columns(), state_.step > 0 ? state_.step : -1);
   while (!state_.finished) {
     if (!run_epoch(log) || !validate(log)) {
       checkpoint();
@@ -80,18 +62,17 @@ Outcome Trainer::run() {
 }
 
 bool Trainer::run_epoch(MetricsLog& log) {
-  parts_.model.train();
-  Feeder feeder(loader_, parts_.model, parts_.device);
-  feeder.start(state_.epoch, state_.batch);
-  batches_in_epoch_ = loader_.num_batches();
+  task_.model().train();
+  task_.start(state_.epoch, state_.batch);
+  batches_in_epoch_ = task_.num_batches(state_.epoch);
   speed_started_ = now();
   speed_records_ = speed_leaves_ = speed_steps_ = 0;
-  while (const auto batch = feeder.next()) {
-    step(*batch);
+  while (task_.advance()) {
+    step();
     ++state_.batch;
     ++state_.step;
-    speed_records_ += static_cast<int64_t>(batch->source->records.size());
-    speed_leaves_ += batch->source->num_leaves();
+    speed_records_ += done_.back().records;
+    speed_leaves_ += done_.back().leaves;
     ++speed_steps_;
     report_step(log);
     const bool interrupted = InterruptGuard::caught() != 0;
@@ -101,19 +82,20 @@ bool Trainer::run_epoch(MetricsLog& log) {
       checkpoint();
     }
   }
+  task_.finish_epoch();
   read_done_steps();
   return true;
 }
 
-void Trainer::step(const BatchTensors& batch) {
+void Trainer::step() {
   at::manual_seed(step_seed(options_.seed, state_.step));
   optimizer_.clear_gradients();
-  const at::Tensor outputs = parts_.model.forward(batch.input, batch.targets.leaf_begin, batch.targets.leaf_end);
-  const at::Tensor value = loss(outputs, batch.targets, target_, options_.label_smoothing);
-  value.backward();
+  TrainingTask::Step done = task_.forward();
+  done.loss.backward();
   optimizer_.clip_gradients(options_.clip);
   optimizer_.step(options_.rate * schedule_factor(state_.step, warmup_steps_, total_steps_));
-  done_.push_back({value.detach(), has_classes(target_) ? outputs.detach() : at::Tensor(), batch.source});
+  done.loss = done.loss.detach();
+  done_.push_back(std::move(done));
 }
 
 void Trainer::require_finite(double loss) const {
@@ -123,18 +105,15 @@ void Trainer::require_finite(double loss) const {
 }
 
 void Trainer::read_done_steps() {
-  for (const Done& done : done_) {
+  for (const TrainingTask::Step& done : done_) {
     const auto value = done.loss.item<double>();
     require_finite(value);
     state_.loss_sum += value;
     ++state_.loss_count;
-    if (!done.outputs.defined()) continue;
-    const at::Tensor best = done.outputs.argmax(1).to(at::kCPU);
-    const std::vector<int64_t>& classes = done.batch->targets.classes;
-    for (size_t i = 0; i < classes.size(); ++i) {
-      state_.rows += classes[i] >= 0;
-      state_.right += best.const_data_ptr<int64_t>()[i] == classes[i];
-    }
+    if (!done.hits) continue;
+    const TrainingTask::Hits hits = done.hits();
+    state_.rows += hits.rows;
+    state_.right += hits.right;
   }
   done_.clear();
 }
@@ -164,28 +143,25 @@ void Trainer::report_step(MetricsLog& log) {
                          {"leaves_per_second", progress.leaves_per_second},
                          {"seconds", seconds()}};
   if (progress.accuracy >= 0) line["accuracy"] = progress.accuracy;
+  task_.complete(line);
   log.add(line);
   state_.loss_sum = 0;
   state_.loss_count = state_.rows = state_.right = 0;
 }
 
 bool Trainer::validate(MetricsLog& log) {
-  EvaluationOptions options = evaluation_options(parts_.settings, parts_.device, parts_.workers);
-  options.on_progress = [](int64_t) { return InterruptGuard::caught() == 0; };
-  const Evaluation evaluation = evaluate(parts_.model, parts_.valid, parts_.valid_records, options);
-  if (InterruptGuard::caught() != 0) return false;
-  require_finite(evaluation.loss);
-  const double quality = evaluation.scores.quality();
-  // without records to validate with the last epoch is the best
-  const bool best = state_.best_epoch < 0 || quality > state_.best_quality || parts_.valid_records.empty();
+  const auto validation = task_.validate();
+  if (!validation) return false;
+  require_finite(validation->loss);
+  const bool best = state_.best_epoch < 0 || validation->quality > state_.best_quality || !task_.has_validation();
   if (best) {
-    save_model(parts_.folder + "/model", parts_.model);
-    state_.best_quality = quality;
+    task_.save_best(parts_.folder);
+    state_.best_quality = validation->quality;
     state_.best_epoch = state_.epoch;
   }
-  if (parts_.valid_records.empty()) return true;
-  nlohmann::json line = evaluation.scores.figures();
-  line["loss"] = evaluation.loss;
+  if (!task_.has_validation()) return true;
+  nlohmann::json line = validation->figures;
+  line["loss"] = validation->loss;
   parts_.observer.on_validation(state_.epoch + 1, line, best);
   line["split"] = "valid";
   line["step"] = state_.step;
@@ -197,11 +173,11 @@ bool Trainer::validate(MetricsLog& log) {
 
 // The last step may have broken what its own loss does not show yet: better no checkpoint than that one.
 void Trainer::checkpoint() {
-  for (const at::Tensor& parameter : parts_.model.parameters()) {
+  for (const at::Tensor& parameter : task_.model().parameters()) {
     require_finite(parameter.detach().abs().max().item<double>());
   }
   state_.seconds = seconds();
-  save_checkpoint(checkpoint_folder(), parts_.model, optimizer_, state_);
+  save_checkpoint(checkpoint_folder(), task_.model(), optimizer_, state_);
 }
 
 bool Trainer::patience_is_over() const {

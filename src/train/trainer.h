@@ -1,21 +1,18 @@
-// The training loop: steps, validation after each epoch, checkpoints, early stopping. Every step depends on the
-// settings, the data and the step's number alone, so a run that was stopped anywhere goes on bit for bit.
+// The training loop, the same for every task: steps, validation after each epoch, checkpoints, early stopping. Every
+// step depends on the settings, the data and the step's number alone, so a run that was stopped anywhere goes on bit
+// for bit.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "ramify/nn/network.h"
-#include "signal/dataset.h"
-#include "signal/loader.h"
 #include "train/adamw.h"
 #include "train/checkpoint.h"
-#include "train/evaluate.h"
 #include "train/metrics_log.h"
-#include "train/settings.h"
+#include "train/task.h"
+#include "train/training_options.h"
 
 namespace ramify::train {
 
@@ -38,15 +35,9 @@ class TrainingObserver {
 enum class Outcome { finished, stopped_early, interrupted };
 
 struct TrainerParts {
-  nn::Network& model;
-  const signal::Dataset& train;
-  std::vector<int64_t> train_records;
-  const signal::Dataset& valid;
-  std::vector<int64_t> valid_records;
-  const Settings& settings;
+  TrainingTask& task;
+  const TrainingOptions& options;
   std::string folder;  // of the run
-  at::Device device = at::kCPU;
-  int workers = 1;
   TrainingObserver& observer;
 };
 
@@ -64,13 +55,8 @@ class Trainer {
   int64_t total_steps() const { return total_steps_; }
 
  private:
-  struct Done {  // a step whose numbers have not been read yet: reading waits for the device
-    at::Tensor loss, outputs;
-    std::shared_ptr<const signal::Batch> batch;
-  };
-
   bool run_epoch(MetricsLog& log);  // false: interrupted
-  void step(const BatchTensors& batch);
+  void step();
   void require_finite(double loss) const;
   void read_done_steps();
   void report_step(MetricsLog& log);
@@ -81,14 +67,13 @@ class Trainer {
   std::string checkpoint_folder() const { return parts_.folder + "/checkpoint"; }
 
   TrainerParts parts_;
+  TrainingTask& task_;
   const TrainingOptions& options_;
-  const signal::Target& target_;
   AdamW optimizer_;
-  signal::Loader loader_;
   TrainingState state_;
   int64_t total_steps_ = 0, warmup_steps_ = 0, batches_in_epoch_ = 0;
-  std::vector<Done> done_;
-  double started_ = 0;  // of this process, on the steady clock
+  std::vector<TrainingTask::Step> done_;  // whose numbers have not been read yet: reading waits for the device
+  double started_ = 0;                    // of this process, on the steady clock
   double speed_started_ = 0;
   int64_t speed_records_ = 0, speed_leaves_ = 0, speed_steps_ = 0;
 };

@@ -21,13 +21,14 @@ struct AttentionMode {
   Causal causal = Causal::none;
   bool include_self = false;
   double alpha = 1;
+  int64_t window = 0;
 };
 
 inline std::ostream& operator<<(std::ostream& stream, const AttentionMode& mode) {
   const char* causal[] = {"none", "block", "prefix"};
   return stream << "tie=" << (mode.tie == Tie::block ? "block" : "none")
                 << " causal=" << causal[static_cast<int>(mode.causal)] << " self=" << mode.include_self
-                << " alpha=" << mode.alpha;
+                << " alpha=" << mode.alpha << " window=" << mode.window;
 }
 
 // Every combination of tie, causal and include_self that is allowed.
@@ -154,6 +155,7 @@ inline reference::AttentionParams params_of(const AttentionCase& c, const Attent
   params.positions = arrays.positions, params.position_index = arrays.position_index;
   params.scale = kScale;
   params.include_self = c.mode.include_self, params.tie = c.mode.tie, params.causal = c.mode.causal;
+  params.window = c.mode.window;
   params.alpha = arrays.alpha;
   return params;
 }

@@ -32,13 +32,14 @@ namespace ramify::testing {
 inline constexpr cpu::Storage kStorages[] = {cpu::Storage::float32, cpu::Storage::bfloat16, cpu::Storage::float16};
 
 inline bool applies_to_cpu(const AttentionCase& c) {
-  return c.mode.alpha == 1 && c.alpha_levels.empty() && c.mode.causal != Causal::prefix;
+  return c.mode.alpha == 1 && c.alpha_levels.empty() && (c.mode.causal != Causal::prefix || c.mode.tie == Tie::none);
 }
 
 // The modes that the kernels have.
 inline std::vector<AttentionMode> cpu_modes() {
   std::vector<AttentionMode> modes = attention_modes({1});
-  std::erase_if(modes, [](const AttentionMode& mode) { return mode.causal == Causal::prefix; });
+  std::erase_if(modes,
+                [](const AttentionMode& mode) { return mode.causal == Causal::prefix && mode.tie == Tie::block; });
   return modes;
 }
 

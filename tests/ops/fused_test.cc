@@ -166,11 +166,9 @@ std::vector<Obstacle> obstacles() {
   FusedCall call;
   call.options.alpha = at::ones({}) * 1.5;
   all.push_back({call, "the fused kernels are for alpha 1"});
-  for (const Tie tie : {Tie::block, Tie::none}) {
-    call = {};
-    call.options.tie = tie, call.options.causal = Causal::prefix;
-    all.push_back({call, "the fused kernels have no causal=prefix"});
-  }
+  call = {};
+  call.options.causal = Causal::prefix;
+  all.push_back({call, "the fused kernels have no causal=prefix"});
   call = {};
   call.q = at::randn({9, 4, 513}), call.k = at::randn({9, 2, 513});
   all.push_back({call, "the fused kernels take dimensions up to 512"});
@@ -220,11 +218,11 @@ struct OpCall {
 
   at::Tensor saved(bool planned, bool save, const char* implementation = "fused") const {
     return std::get<2>(call_attention(q, k, v, forest.arrays(), plan(planned), {}, {}, {}, {}, {}, "block", "none",
-                                      implementation, save));
+                                      implementation, save, /*window=*/0));
   }
   auto backward(const std::optional<at::Tensor>& saved, bool planned = true) const {
     return call_attention_backward(at::ones({40, 2, 8}), at::ones({1, 2}), q, k, v, forest.arrays(), plan(planned), {},
-                                   {}, {}, {}, {}, "block", "none", "fused", saved);
+                                   {}, {}, {}, {}, "block", "none", "fused", saved, /*window=*/0);
   }
 
  private:

@@ -32,7 +32,7 @@ at::Tensor tensor_of(const std::vector<Number>& values, at::IntArrayRef shape) {
 
 // Whether the fused kernels have a mode.
 inline bool applies_to_fused(const AttentionMode& mode) {
-  return mode.alpha == 1 && mode.causal != Causal::prefix;
+  return mode.alpha == 1 && (mode.causal != Causal::prefix || mode.tie == Tie::none);
 }
 
 // Inputs of a call; positions and position_index are undefined for a case without.
@@ -46,15 +46,15 @@ struct TorchCase {
     options.positions = positions, options.position_index = position_index;
     options.scale = kScale;
     options.include_self = mode.include_self;
-    options.tie = mode.tie, options.causal = mode.causal;
+    options.tie = mode.tie, options.causal = mode.causal, options.window = mode.window;
     options.alpha = alpha_for(implementation);
     options.implementation = implementation;
     return options;
   }
 
-  // The fused kernels take alpha 1 by its absence only.
+  // The fused kernels and windows take alpha 1 by its absence only.
   at::Tensor alpha_for(Implementation implementation) const {
-    return implementation == Implementation::fused ? at::Tensor() : alpha;
+    return implementation == Implementation::fused || mode.window > 0 ? at::Tensor() : alpha;
   }
 
   TorchCase to(at::ScalarType dtype) const {
@@ -104,7 +104,7 @@ inline Outcome evaluate(TorchCase c, Implementation implementation) {
   const auto [out, energies, saved] =
       call_attention(c.q, c.k, c.v, forest.arrays(), forest.plan(c.mode.tie, c.mode.causal), optional(c.positions),
                      optional(c.position_index), optional(c.alpha), kScale, c.mode.include_self, name_of(c.mode.tie),
-                     name_of(c.mode.causal), name_of(implementation), /*save=*/true);
+                     name_of(c.mode.causal), name_of(implementation), /*save=*/true, c.mode.window);
   const at::Tensor finite = energies.masked_fill(energies.isneginf(), 0);
   ((out * c.grad_out).sum() + (finite * c.grad_energy).sum()).backward();
   const auto gradient = [](const at::Tensor& input) { return input.defined() ? input.grad() : at::Tensor(); };

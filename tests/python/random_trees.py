@@ -24,9 +24,10 @@ MODES = [
 
 
 def applies(implementation: str, mode: Dict[str, Any], alpha: Any = None) -> bool:
-    """Whether an implementation has a mode: the fused kernels know neither causal="prefix" nor alpha."""
+    """Whether an implementation has a mode: the fused kernels know neither tied causal="prefix" nor alpha."""
     plain = alpha is None or (isinstance(alpha, float) and alpha == 1.0)
-    return implementation != "fused" or (mode.get("causal") != "prefix" and plain)
+    prefix = mode.get("causal") == "prefix" and mode.get("tie") != "none"
+    return implementation != "fused" or (not prefix and plain)
 
 
 def dtype_of(implementation: str) -> torch.dtype:

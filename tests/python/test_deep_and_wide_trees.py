@@ -94,9 +94,7 @@ def test_untied_comb(implementation):
     q, k, v = comb_inputs(DEPTH_SQUARED, implementation, seed=2)
     forest, near = comb(DEPTH_SQUARED), {"rtol": 0, "atol": tolerance(implementation, 1e-10, 1e-5)}
     # Left siblings of all ancestors are exactly the leaves before: causal softmax attention.
-    # with untied queries both causal forms are left siblings; the fused kernels know one of them
-    causal = "block" if implementation == "fused" else "prefix"
-    out = attention(q, k, v, forest, implementation, tie="none", causal=causal)
+    out = attention(q, k, v, forest, implementation, tie="none", causal="prefix")
     heads_first = [x.transpose(0, 1) for x in (q, k, v)]
     expected = F.scaled_dot_product_attention(*heads_first, is_causal=True).transpose(0, 1)
     torch.testing.assert_close(out, expected, **near)

@@ -8,9 +8,9 @@ from torch._subclasses import FakeTensorMode
 
 import ramify
 from ramify import Forest, attention
-from random_trees import MODES, mode_name, random_case
+from random_trees import MODES, applies, mode_name, random_case
 
-FUSED_MODES = [mode for mode in MODES if mode["causal"] != "prefix"]
+FUSED_MODES = [mode for mode in MODES if applies("fused", mode)]
 every_mode = pytest.mark.parametrize("mode", FUSED_MODES, ids=mode_name)
 HALF_TYPES = [torch.bfloat16, torch.float16]
 

@@ -202,7 +202,11 @@ class Head {
       entries.push_back(self_score(leaf_node));
       nodes.push_back(leaf_node);
     }
-    for (int64_t a = leaf_node; parent_[a] >= 0; a = parent_[a]) {
+    for (const int64_t b : params_.window > 0 ? seen_through_window(leaf) : std::vector<int64_t>()) {
+      entries.push_back(score(q_[leaf_node], leaf_node, b));  // there are no positions
+      nodes.push_back(b);
+    }
+    for (int64_t a = leaf_node; parent_[a] >= 0 && params_.window == 0; a = parent_[a]) {
       for (int64_t b = children_begin(parent_[a]); b < visible_end(a); ++b) {
         if (b == a) continue;
         entries.push_back(score(q_[leaf_node], a, b));
@@ -213,6 +217,27 @@ class Head {
     const auto weights = distribution(entries, inputs_.alpha[0]);
     for (size_t b = 0; b < nodes.size(); ++b) add_scaled(out_[leaf], weights.weights[b], v_[nodes[b]]);
     return weights.energy;
+  }
+
+  // Section 6, window: all that a leaf sees but itself. A node that has some leaves inside the window is opened.
+  std::vector<int64_t> seen_through_window(int64_t leaf) const {
+    const bool is_causal = params_.causal != Causal::none;
+    const int64_t first = leaf - params_.window, last = is_causal ? leaf : leaf + params_.window;
+    int64_t root = forest_.leaf_nodes()[leaf];
+    while (parent_[root] >= 0) root = parent_[root];
+    std::vector<int64_t> seen, open = {root};
+    while (!open.empty()) {
+      const int64_t node = open.back();
+      open.pop_back();
+      const int64_t node_first = forest_.first_leaf()[node], node_last = node_first + size_[node] - 1;
+      if ((is_causal && node_first > leaf) || (forest_.is_leaf(node) && node_first == leaf)) continue;
+      if (forest_.is_leaf(node) || node_last < first || node_first > last) {
+        seen.push_back(node);
+        continue;
+      }
+      for (int64_t c = children_end(node) - 1; c >= children_begin(node); --c) open.push_back(c);
+    }
+    return seen;
   }
 
   // Section 5, leaf by leaf. Per node: how many of its leaves have come, the sum of their queries, and the

@@ -28,6 +28,7 @@ struct AttentionParams {
   bool include_self = false;
   Tie tie = Tie::block;
   Causal causal = Causal::none;
+  int64_t window = 0;  // tie=none, without positions and alpha: leaves at most this far away are seen one by one
   // One value, or one for each depth of family from the root. 1 is softmax, 2 sparsemax.
   std::span<const double> alpha;
 };

@@ -56,7 +56,7 @@ Setup make_setup(const Problem& p, const PlanView& plan, const InnerAttention& i
   setup.q = leaves_by_level(q, plan);
   setup.k = leaves_by_level(k, plan);
   setup.v = leaves_by_level(v, plan);
-  setup.scale = p.scale;
+  setup.scale = p.scale, setup.include_self = p.include_self;
   setup.finite_values = v.detach().isfinite().all().item<bool>();
   setup.mask = p.causal == Causal::none ? SiblingMask::others : SiblingMask::left;
   if (p.alpha.defined()) setup.alpha = p.alpha.to(q.options());
@@ -111,7 +111,9 @@ AttentionOutput attention(const Problem& p, const InnerAttention& inner) {
   const Setup setup = make_setup(p, plan, inner);
   HeadsFirstOutput result;
   if (p.tie == Tie::none) {
-    result = is_sparse(p.alpha) ? untied_sparse_attention(setup) : leaf_attention(setup, LeafQuery::own);
+    result = p.window > 0         ? window_attention(setup, p.window)
+             : is_sparse(p.alpha) ? untied_sparse_attention(setup)
+                                  : leaf_attention(setup, LeafQuery::own);
   } else if (p.causal == Causal::prefix) {
     result = leaf_attention(setup, LeafQuery::prefix_mean);
   } else {

@@ -3,6 +3,7 @@
 //   composed.cc          entry: heads first, compute dtype, and which of the three forms below runs
 //   block_attention.cc   tied queries: the paper's two passes
 //   leaf_attention.cc    every leaf has its own query: untied, and causal=prefix
+//   window_attention.cc  untied with an exact window: the band, then leaf_attention from its edges
 //   untied_sparse.cc     untied with alpha above 1: one entmax over all that a leaf sees
 //   family_step.cc       what one batch of families does: softmax through an inner attention, or entmax
 //   rows.cc              gathering families from levels and putting results back
@@ -34,6 +35,7 @@ struct Setup {
   at::Tensor alpha;                   // [1] or [levels]; undefined: softmax
   SiblingMask mask = SiblingMask::others;
   double scale = 1;
+  bool include_self = false;
   bool finite_values = true;  // no NaN or infinity among the values
 
   int64_t num_leaves() const { return leaf_q.size(1); }
@@ -51,6 +53,9 @@ enum class LeafQuery {
   prefix_mean,  // causal=prefix: the mean query of the leaves so far below its ancestor
 };
 HeadsFirstOutput leaf_attention(const Setup& setup, LeafQuery query);
+
+// Untied; `window` leaves on the left of each, and on the right unless setup.mask is left, are seen one by one.
+HeadsFirstOutput window_attention(const Setup& setup, int64_t window);
 
 HeadsFirstOutput untied_sparse_attention(const Setup& setup);
 

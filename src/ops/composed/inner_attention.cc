@@ -29,7 +29,9 @@ at::Tensor with_positions(const at::Tensor& vectors, const at::Tensor& positions
 at::Tensor hidden(const FamilyAttentionInput& input) {
   const at::Tensor numbers = at::arange(input.k.size(2), input.own.options());
   const at::Tensor own = input.own.unsqueeze(-1);
-  const at::Tensor masked = input.mask == SiblingMask::others ? numbers == own : numbers >= own;
+  const at::Tensor masked = input.mask == SiblingMask::others ? numbers == own
+                            : input.mask == SiblingMask::left ? numbers >= own
+                                                              : numbers <= own;
   return masked.logical_or(input.log_size.isneginf().unsqueeze(1));
 }
 
@@ -111,9 +113,10 @@ FamilyAttentionOutput FavorAttention::operator()(const FamilyAttentionInput& inp
         (features_q * composed::pick_children(features_k, input.own)).sum(-1, /*keepdim=*/true);
     sums = all - own_weight * composed::pick_children(values, input.own);
   } else {
-    const at::Tensor before =
-        composed::sums_before(features_k.unsqueeze(-1) * values.unsqueeze(-2));  // [H, F, B, m, dv + 1]
-    sums = at::matmul(features_q.unsqueeze(-2), composed::pick_children(before, input.own)).squeeze(-2);
+    const at::Tensor terms = features_k.unsqueeze(-1) * values.unsqueeze(-2);  // [H, F, B, m, dv + 1]
+    const at::Tensor visible =
+        input.mask == SiblingMask::left ? composed::sums_before(terms) : composed::sums_before(terms.flip(2)).flip(2);
+    sums = at::matmul(features_q.unsqueeze(-2), composed::pick_children(visible, input.own)).squeeze(-2);
   }
   const int64_t value_dim = input.v.size(-1);
   const at::Tensor sum = sums.select(-1, value_dim);
