@@ -20,11 +20,16 @@ class Reference:
     tokenizer: Tokenizer
     rule: str  # of unicode_classes.py: which code points may differ
     wraps: bool = False  # the folder says which special tokens a model wants, and `tokenizer` has them
+    decoder: Tokenizer = None  # for ids to texts, where it is another one
+
+    def __post_init__(self):
+        self.decoder = self.decoder or self.tokenizer
 
 
 def byte_level(vocabulary, merges):
     tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     known = tokenizer.get_vocab()
     special = ROBERTA if "<s>" in known else ["<|endoftext|>"]
     tokenizer.add_special_tokens([each for each in special if getattr(each, "content", each) in known])
@@ -38,6 +43,7 @@ def word_piece(vocabulary, lowercase=True):
     tokenizer = Tokenizer(models.WordPiece.from_file(str(vocabulary), unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
     known = tokenizer.get_vocab()
     tokenizer.add_special_tokens([each for each in BERT if each in known])
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", known["[SEP]"]), ("[CLS]", known["[CLS]"]))
@@ -71,7 +77,7 @@ def fields(message):
         yield key >> 3, value
 
 
-NORMAL_PIECE = 1  # neither control, nor unknown, nor a byte
+NORMAL_PIECE, UNKNOWN_PIECE, CONTROL_PIECE, BYTE_PIECE = 1, 2, 3, 6
 
 
 def merges_of_pieces(pieces):
@@ -87,7 +93,8 @@ def merges_of_pieces(pieces):
 
 
 def sentence_piece(path):
-    """A SentencePiece model of the BPE kind that changes no letters, as `transformers` rebuilds it."""
+    """A SentencePiece model of the BPE kind that changes no letters, as `transformers` rebuilds it; and one that knows
+    which tokens are special. (The first does not: special tokens in a text are not looked for.)"""
     pieces = {}
     for number, piece in fields(path.read_bytes()):
         if number == 1:
@@ -96,10 +103,13 @@ def sentence_piece(path):
     tokenizer = Tokenizer(models.BPE({piece: id for id, piece in enumerate(pieces)}, merges_of_pieces(pieces),
                                      unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Replace("▁", " ")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                           decoders.Strip(content=" ", left=1)])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", list(pieces).index("<s>"))])
-    return tokenizer
+    decoder = Tokenizer.from_str(tokenizer.to_str())
+    decoder.add_special_tokens([piece for piece, (_, kind) in pieces.items() if kind in (UNKNOWN_PIECE, CONTROL_PIECE)])
+    return tokenizer, decoder
 
 
 def with_config(folder, files, model_type, into):
@@ -130,7 +140,8 @@ def of_folder(folder, into):
         yield Reference(f"{folder.name}/vocab.json", copy, tokenizer, "gpt2", True)
     if (folder / "tokenizer.model").exists():
         copy = with_config(folder, ["tokenizer.model"], "llama", into)
-        yield Reference(f"{folder.name}/tokenizer.model", copy, sentence_piece(folder / "tokenizer.model"), "none", True)
+        tokenizer, decoder = sentence_piece(folder / "tokenizer.model")
+        yield Reference(f"{folder.name}/tokenizer.model", copy, tokenizer, "none", True, decoder)
 
 
 def of_folders(folder, into):
@@ -158,11 +169,14 @@ def train_word_piece(folder, texts, lowercase):
     cls, sep = (tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]"))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", cls), ("[SEP]", sep)])
+    tokenizer.decoder = decoders.WordPiece(cleanup=lowercase)
+    tokenizer.add_tokens([AddedToken("i do not", normalized=False)])
     return save(tokenizer, folder)
 
 
 def train_byte_level(folder, texts, prefix_space):
-    """Like RoBERTa's; with a prefix space it knows only the bytes of its texts, and an unknown token."""
+    """Like RoBERTa's; with a prefix space it knows only the bytes of its texts, and an unknown token, and has no
+    decoder."""
     unknown = {"unk_token": "<unk>", "fuse_unk": True} if prefix_space else {}
     tokenizer = Tokenizer(models.BPE(**unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
@@ -171,6 +185,9 @@ def train_byte_level(folder, texts, prefix_space):
                                                              initial_alphabet=alphabet, show_progress=False))
     cls, sep = (tokenizer.token_to_id(name) for name in ("<s>", "</s>"))
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", sep), ("<s>", cls), trim_offsets=False)
+    if not prefix_space:
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_tokens([AddedToken("b é", normalized=False), AddedToken("éĠ", normalized=False)])
     return save(tokenizer, folder)
 
 
@@ -203,8 +220,8 @@ def train_sentence_piece(folder, texts):
     trained.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     trained.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=2000, limit_alphabet=200, show_progress=False))
     learned = sorted(trained.get_vocab(), key=trained.get_vocab().get)
-    kinds = [("<unk>", 2), ("<s>", 3), ("</s>", 3), *((f"<0x{byte:02X}>", 6) for byte in range(256)),
-             *((piece, NORMAL_PIECE) for piece in learned)]
+    kinds = [("<unk>", UNKNOWN_PIECE), ("<s>", CONTROL_PIECE), ("</s>", CONTROL_PIECE),
+             *((f"<0x{byte:02X}>", BYTE_PIECE) for byte in range(256)), *((piece, NORMAL_PIECE) for piece in learned)]
     pieces = [(1, message((1, piece.encode()), (2, -float(i) if kind == NORMAL_PIECE else 0.0), (3, kind)))
               for i, (piece, kind) in enumerate(kinds)]
     trainer = message((3, 2), (35, 1))  # BPE, with bytes to fall back to

@@ -52,6 +52,17 @@ TEST(AddedTokens, SingleWordsStandAlone) {
   }
 }
 
+TEST(AddedTokens, OnlySpecialOnesAreSpecial) {
+  const auto tokenizer = with({{"<s>", 3}, {.content = "c", .id = 4, .special = false}});
+  EXPECT_TRUE(tokenizer->is_special(3));
+  for (const int32_t id : {-1, 0, 4, 5}) EXPECT_FALSE(tokenizer->is_special(id)) << id;
+  auto stored = tokenizer->to_json();
+  EXPECT_TRUE(Tokenizer::from_json(stored, "schema.json")->is_special(3));
+  EXPECT_FALSE(Tokenizer::from_json(stored, "schema.json")->is_special(4));
+  stored["added_tokens"][0].erase("special");  // as it was stored once
+  EXPECT_TRUE(Tokenizer::from_json(stored, "schema.json")->is_special(3));
+}
+
 TEST(AddedTokens, NormalizedOnesComeAfterTheOthers) {
   const auto tokenizer = with({{.content = "ab", .id = 4, .normalized = true}, {.content = "bc", .id = 5}});
   EXPECT_EQ(tokens(*tokenizer, "abc"), (Tokens{"a", "bc"}));

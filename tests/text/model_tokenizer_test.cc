@@ -56,6 +56,13 @@ TEST(ModelTokenizer, SpansOfBrokenUtf8AreOfItsBytes) {
   EXPECT_EQ(input.spans, (Spans{{}, {0, 1}, {3, 4}, {}}));
 }
 
+TEST(ModelTokenizer, IdsBecomeTextAgain) {
+  const auto tokenizer = bert();
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("a bc").ids), "a bc");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("a bc").ids, {.with_special_tokens = true}), "[CLS] a bc [SEP]");
+  EXPECT_THROW(tokenizer.decode(Ids{7}), std::invalid_argument);
+}
+
 TEST(ModelTokenizer, WhatIsNoFolderOfAModelIsNamed) {
   const TemporaryFolder folder;
   const auto message = [](const std::string& path) {

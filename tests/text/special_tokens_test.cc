@@ -115,6 +115,23 @@ TEST(SpecialTokens, PaddingIsWhatTheFolderNames) {
   EXPECT_EQ(load(folder).padding(), 3);
 }
 
+TEST(SpecialTokens, BoundsAreWhatTheFolderNames) {
+  using Bounds = SpecialTokens::Bounds;
+  const TemporaryFolder folder;
+  EXPECT_EQ(load(folder).bounds(), (Bounds{1, {2}}));  // <s> and </s>, by convention
+  const auto bounds_of = [&](std::vector<std::string> tokens) {
+    return SpecialTokens::load(folder.path(), *Tokenizer::word(Vocabulary(tokens))).bounds();
+  };
+  EXPECT_EQ(bounds_of({"a"}), Bounds{});
+  EXPECT_EQ(bounds_of({"a", "<|endoftext|>"}), (Bounds{1, {1}}));
+  folder.write("special_tokens_map.json", R"({"bos_token": "[CLS]", "eos_token": {"content": "[SEP]"}})");
+  EXPECT_EQ(load(folder).bounds(), (Bounds{4, {5}}));
+  folder.write("config.json", R"({"bos_token_id": 7, "eos_token_id": -1})");
+  EXPECT_EQ(load(folder).bounds(), (Bounds{7, {5}}));
+  folder.write("generation_config.json", R"({"bos_token_id": null, "eos_token_id": [3, 1000]})");
+  EXPECT_EQ(load(folder).bounds(), (Bounds{7, {3, 1000}}));
+}
+
 TEST(SpecialTokens, LongTextsAreCutAtTheirEnd) {
   const auto special = load(template_processing());
   EXPECT_EQ(special.wrap(kFirst, 5).ids, (Ids{4, 10, 11, 12, 5}));

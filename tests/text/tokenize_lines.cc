@@ -3,6 +3,8 @@
 //
 //   tokenize_lines TOKENIZER                TEXT                    [ids]
 //   tokenize_lines --encode LENGTH FOLDER   [TEXT] or [TEXT, TEXT]  {"ids", "types", "spans"}: with special tokens
+//   tokenize_lines --decode TOKENIZER       [ids]                   {"skipped", "shown"}: special tokens; of each the
+//                                                                   {"text"} and the {"parts"} that the tokens add
 //   tokenize_lines --speed TOKENIZER        TEXT                    once, at the end: {"bytes", "tokens", "seconds"}
 //   tokenize_lines --properties             code point              what ICU knows of it
 //
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "text/base64.h"
+#include "text/detokenizer.h"
 #include "text/model_tokenizer.h"
 #include "text/tokenizer.h"
 
@@ -60,6 +63,23 @@ void encode(int64_t max_length, const std::string& folder) {
     json spans = json::array();
     for (const Span span : input.spans) spans.push_back({span.begin, span.end});
     return {{"ids", input.ids}, {"types", input.types}, {"spans", std::move(spans)}};
+  });
+}
+
+json decoded(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, const DecodeOptions& options) {
+  Detokenizer detokenizer(tokenizer, options);
+  json parts = json::array();
+  for (const int32_t id : ids) parts.push_back(detokenizer.next(id));
+  parts.push_back(detokenizer.finish());
+  return {{"text", decode(tokenizer, ids, options)}, {"parts", std::move(parts)}};
+}
+
+void decode_lines(const std::string& path) {
+  const auto tokenizer = Tokenizer::load(path);
+  answer_lines([&](const json& line) -> json {
+    const auto ids = line.get<std::vector<int32_t>>();
+    return {{"skipped", decoded(*tokenizer, ids, {})},
+            {"shown", decoded(*tokenizer, ids, {.with_special_tokens = true})}};
   });
 }
 
@@ -104,12 +124,15 @@ int run(const std::vector<std::string>& arguments) {
     answer_lines([](const json& code) { return properties(code.get<UChar32>()); });
   } else if (arguments.size() == 1) {
     tokenize(arguments[0]);
+  } else if (arguments.size() == 2 && arguments[0] == "--decode") {
+    decode_lines(arguments[1]);
   } else if (arguments.size() == 2 && arguments[0] == "--speed") {
     measure(arguments[1]);
   } else if (arguments.size() == 3 && arguments[0] == "--encode") {
     encode(std::stoll(arguments[1]), arguments[2]);
   } else {
-    std::cerr << "usage: tokenize_lines [--speed | --encode LENGTH] TOKENIZER, or tokenize_lines --properties\n";
+    std::cerr
+        << "usage: tokenize_lines [--speed | --decode | --encode LENGTH] TOKENIZER, or tokenize_lines --properties\n";
     return 2;
   }
   return 0;

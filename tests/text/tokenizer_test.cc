@@ -11,6 +11,8 @@
 #include "generators/temporary_folder.h"
 #include "io/error.h"
 #include "text/base64.h"
+#include "text/detokenizer.h"
+#include "text/tokenizers.h"
 #include "text/tokenizing.h"
 
 namespace ramify::text {
@@ -184,7 +186,7 @@ TEST(WordPiece, LongTextsTakeLinearTime) {
 }
 
 // A small model, trained on the spot.
-std::string sentencepiece_model() {
+std::string sentencepiece_model(const std::string& options = "--vocab_size=40") {
   class Sentences : public sentencepiece::SentenceIterator {
    public:
     bool done() const override { return next_ == std::size(kTexts); }
@@ -199,7 +201,7 @@ std::string sentencepiece_model() {
   } sentences;
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(
-      "--vocab_size=40 --model_type=bpe --minloglevel=2 --num_threads=1", &sentences, &model);
+      options + " --model_type=bpe --minloglevel=2 --num_threads=1", &sentences, &model);
   EXPECT_TRUE(status.ok()) << status.ToString();
   return model;
 }
@@ -220,6 +222,65 @@ TEST(SentencePiece, ModelFileIsUsed) {
   EXPECT_THROW(tokenizer->token(40), std::out_of_range);
   expect_same_after_json(*tokenizer, "the lazy dog and ?");
   expect_sound_everywhere(*tokenizer);
+}
+
+const std::string kBytesModel =
+    "--vocab_size=300 --byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false";
+
+TEST(SentencePiece, TextsComeBack) {
+  const auto tokenizer = make_sentencepiece(sentencepiece_model(kBytesModel), "a.model");
+  for (const std::string text :
+       {"the fox jumps", " the  fox ", "", " ", "\n", "fox\xF0\x9F\x98\x80\xC3\xA9.\n\ndog?"}) {
+    EXPECT_EQ(decode(*tokenizer, ids(*tokenizer, text)), text);
+  }
+  const std::vector<int32_t> special = {tokenizer->find("<s>"), ids(*tokenizer, "a")[0], tokenizer->unknown()};
+  EXPECT_EQ(decode(*tokenizer, special), "a");
+  EXPECT_EQ(decode(*tokenizer, special, {.with_special_tokens = true}), "<s> a<unk>");
+  const auto without_space =
+      sentencepiece_model("--vocab_size=40 --add_dummy_prefix=false --remove_extra_whitespaces=false");
+  EXPECT_EQ(
+      decode(*make_sentencepiece(without_space, "a.model"), ids(*make_sentencepiece(without_space, "a.model"), " fox")),
+      " fox");
+}
+
+TEST(SentencePiece, BytesInARowAreOneTextOrNone) {
+  const auto tokenizer = make_sentencepiece(sentencepiece_model(kBytesModel), "a.model");
+  const auto parts = [&](const Tokens& pieces) {
+    Detokenizer detokenizer(*tokenizer);
+    Tokens all;
+    for (const std::string& piece : pieces) all.push_back(detokenizer.next(tokenizer->find(piece)));
+    all.push_back(detokenizer.finish());
+    return all;
+  };
+  const std::string mark = "\xEF\xBF\xBD";
+  EXPECT_EQ(parts({"<0x0A>", "<0xC3>", "<0xA9>", "</s>", "d"}), (Tokens{"", "", "", "",
+                                                                        "\n\xC3\xA9"
+                                                                        "d",
+                                                                        ""}));
+  EXPECT_EQ(parts({"d", "<0xC3>", "<0xA9>"}), (Tokens{"d", "", "", "\xC3\xA9"}));
+  EXPECT_EQ(parts({"<0x41>", "<0xC3>", "d"}), (Tokens{"", "", mark + mark + "d", ""}));
+  EXPECT_EQ(parts({"<0x20>", "<0x20>"}), (Tokens{"", "", " "}));
+}
+
+TEST(SentencePiece, ADecoderBesideTheModelIsFollowed) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.model", sentencepiece_model());
+  const auto text = [&](const nlohmann::json& decoder) {
+    folder.write("tokenizer.json", nlohmann::json{{"model", {{"type", "Unigram"}}}, {"decoder", decoder}}.dump());
+    const auto tokenizer = Tokenizer::load(folder.path());
+    const std::vector<int32_t> all = {tokenizer->find("\xE2\x96\x81"), tokenizer->find("\xE2\x96\x81the")};
+    const std::string shown = decode(*tokenizer, all);
+    EXPECT_EQ(decode(*Tokenizer::from_json(tokenizer->to_json(), "schema.json"), all), shown);
+    return shown;
+  };
+  const nlohmann::json space = {{"type", "Replace"}, {"pattern", {{"String", "\xE2\x96\x81"}}}, {"content", " "}};
+  nlohmann::json llama = {space, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+  EXPECT_EQ(text({{"type", "Sequence"}, {"decoders", llama}}), "  the");
+  llama.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  EXPECT_EQ(text({{"type", "Sequence"}, {"decoders", llama}}), " the");
+  EXPECT_EQ(text({{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", "always"}}), " the");
+  EXPECT_EQ(text({{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"add_prefix_space", false}}), "  the");
+  EXPECT_EQ(error_message<io::Error>([&] { text(1); }).find(folder / "tokenizer.json" + ": is no tokenizer.json"), 0u);
 }
 
 TEST(SentencePiece, BrokenModelsAreNamed) {
