@@ -13,6 +13,7 @@ void add_bench_model(CLI::App& bench);
 void add_compare(CLI::App& app);
 void add_encode(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_perplexity(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_flops(CLI::App& app);
 void add_inspect(CLI::App& app);

@@ -41,27 +41,14 @@ void put(const std::string& text) {
 
 models::AttentionPlan cache_plan(const GenerateCommand& command, const models::TextModel& model) {
   ModelOptions options = command.model;
-  if (command.cache == "kv" && !options.hierarchy.empty()) {
-    throw std::invalid_argument("--hierarchy needs --cache hierarchical");
+  const bool keeps_all = command.cache == "kv" || !command.prompt_hierarchy.empty();
+  if (keeps_all && !options.hierarchy.empty()) {
+    throw std::invalid_argument(command.prompt_hierarchy.empty()
+                                    ? "--hierarchy needs --cache hierarchical"
+                                    : "--prompt-hierarchy is for --cache kv; --hierarchy is the prompt's, too");
   }
   if (command.cache == "hierarchical" && options.hierarchy.empty()) options.hierarchy = "16*";
-  if (!command.prompt_hierarchy.empty() && !options.hierarchy.empty()) {
-    throw std::invalid_argument(
-        "--prompt-hierarchy is for --cache kv; with another cache --hierarchy is the prompt's, too");
-  }
-  return plan_of(options, model.num_layers());
-}
-
-std::string describe(const models::AttentionPlan& plan) {
-  const std::vector<int64_t> layers = plan.swapped_layers();
-  if (layers.empty()) return "kv";
-  const models::HierarchicalAttention& first = *plan.layers[static_cast<size_t>(layers[0])];
-  const bool in_all = layers.size() == plan.layers.size();
-  std::string text = first.hierarchy.levels.empty() ? "kv"
-                                                    : "hierarchical " + first.hierarchy.text() + ", tie " +
-                                                          std::string(models::name_of(first.tie));
-  if (first.window > 0) text += fmt::format(", window {}", first.window);
-  return text + (in_all ? "" : fmt::format(", {} of {} layers", layers.size(), plan.layers.size()));
+  return decoder_plan(options, keeps_all, model);
 }
 
 class Writing {
@@ -160,7 +147,7 @@ class Writing {
     const double speed = done.seconds > 0 ? static_cast<double>(done.tokens) / done.seconds : 0;
     if (!command_.json) {
       fmt::print(stderr, "{} tokens, {:.1f} tokens/s; prompt of {} in {:.3f} s; cache {} ({}){}\n", done.tokens, speed,
-                 prompt_.ids.size(), prompt_seconds_, report::bytes_text(static_cast<double>(bytes)), describe(plan_),
+                 prompt_.ids.size(), prompt_seconds_, report::bytes_text(static_cast<double>(bytes)), cache_text(),
                  done.end == models::Generation::End::stopped ? "; interrupted" : "");
       return;
     }
@@ -174,11 +161,13 @@ class Writing {
                                  {"tokens_per_second", speed},
                                  {"prompt_tokens", prompt_.ids.size()},
                                  {"prompt_seconds", prompt_seconds_},
-                                 {"cache", describe(plan_)},
+                                 {"cache", cache_text()},
                                  {"cache_bytes", bytes},
                                  {"seed", options_.sampler.seed}};
     put(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
+
+  std::string cache_text() const { return plan_.is_exact() ? "kv" : describe(plan_); }
 
   const GenerateCommand& command_;
   models::TextModel model_;

@@ -24,6 +24,20 @@ struct GenerateCommand {
   bool json = false;
 };
 
+struct PerplexityCommand {
+  ModelOptions model;
+  std::vector<std::string> texts;
+  bool separate = false;
+  std::string field = "text";
+  int64_t context = 0;
+  bool exact = false;
+  int64_t batch_tokens = 8192;
+  bool json = false;
+};
+
+using RunPerplexity = int(const PerplexityCommand&);
+inline constexpr const char* kPerplexityFunction = "ramify_run_perplexity";
+
 struct CacheBenchCommand {
   std::vector<int64_t> contexts = {4096, 65536, 1048576};
   int64_t steps = 4096;

@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
   ramify::cli::add_encode(app);
   ramify::cli::add_compare(app);
   ramify::cli::add_generate(app);
+  ramify::cli::add_perplexity(app);
   ramify::cli::add_bench(app);
   ramify::cli::add_flops(app);
   ramify::cli::add_inspect(app);

@@ -39,6 +39,24 @@ models::AttentionPlan plan_of(const ModelOptions& options, int64_t num_layers) {
   return models::AttentionPlan::swapped(num_layers, attention, models::parse_layers(options.layers, num_layers));
 }
 
+models::AttentionPlan decoder_plan(const ModelOptions& options, bool exact, const models::TextModel& model) {
+  const bool says_nothing = options.hierarchy.empty() && options.window == 0;
+  if (exact && !options.hierarchy.empty()) throw std::invalid_argument("--exact and --hierarchy exclude each other");
+  return says_nothing && !exact ? models::trained_plan(options.folder) : plan_of(options, model.num_layers());
+}
+
+std::string describe(const models::AttentionPlan& plan) {
+  const std::vector<int64_t> layers = plan.swapped_layers();
+  if (layers.empty()) return "exact";
+  const models::HierarchicalAttention& first = *plan.layers[static_cast<size_t>(layers[0])];
+  std::string text = first.hierarchy.levels.empty() ? "exact"
+                                                    : "hierarchical " + first.hierarchy.text() + ", tie " +
+                                                          std::string(models::name_of(first.tie));
+  if (first.window > 0) text += ", window " + std::to_string(first.window);
+  if (layers.size() == plan.layers.size()) return text;
+  return text + ", " + std::to_string(layers.size()) + " of " + std::to_string(plan.layers.size()) + " layers";
+}
+
 int64_t max_tokens_of(const ModelOptions& options, const models::ModelConfig& config) {
   if (options.max_tokens <= config.max_tokens()) {
     return options.max_tokens == 0 ? config.max_tokens() : options.max_tokens;

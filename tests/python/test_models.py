@@ -99,11 +99,13 @@ def test_the_same_numbers_as_transformers(published, texts, tmp_path):
         torch.testing.assert_close(rows, expected_rows(kind, model, text), rtol=1e-4, atol=1e-4)
 
 
-def test_the_attention_of_a_decoder_is_exact(published, tmp_path):
-    kind, folder, _ = published
-    status = 2 if kind == "llama" else 0
-    answer = cli.run("encode", folder, write_texts(tmp_path / "t.jsonl", ["good"]), "--hierarchy", "2", status=status)
-    assert ("cannot be swapped yet" in answer) == (kind == "llama")
+def test_attention_is_swapped_in_decoders_too(published, texts, tmp_path):
+    _, folder, _ = published
+    exact, one_family, other = (token_rows(folder, texts, tmp_path, *options)
+                                for options in ([], ["--hierarchy", "100"], ["--hierarchy", "2*"]))
+    for rows, same in zip(exact, one_family):
+        torch.testing.assert_close(rows, same, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(exact[2], other[2], atol=1e-2)
 
 
 def test_batches_and_their_size_change_nothing(bert, texts, tmp_path):
