@@ -31,6 +31,7 @@ void add_text_options(CLI::App& app, const LanguageCommand& command) {
       ->excludes(valid);
   add_setting<Names>(app, command, "--test", kPart, "test", "text to score the best model with at the end");
   add_setting<std::string>(app, command, "--field", kPart, "field", "of records: which one is the text [text]");
+  add_setting<int64_t>(app, command, "--limit", kPart, "limit", "learn from so many tokens of TEXT only; 0: all [0]");
   add_setting<int64_t>(app, command, "--context", kPart, "context",
                        "tokens of a sequence, the most that the model looks back [512]");
 }

@@ -73,7 +73,7 @@ class TextReader {
 
   Texts read() const {
     const LanguageData& data = settings_.data;
-    std::vector<int32_t> train = ids(data.train, "training"), tail;
+    std::vector<int32_t> train = ids(data.train, "training", data.limit), tail;
     if (data.valid.empty() && data.valid_fraction > 0) {
       const auto kept = static_cast<std::ptrdiff_t>(static_cast<double>(train.size()) * (1 - data.valid_fraction));
       tail.assign(train.begin() + kept, train.end());
@@ -97,13 +97,14 @@ class TextReader {
   }
 
  private:
-  std::vector<int32_t> ids(const std::vector<std::string>& files, const std::string& what) const {
+  std::vector<int32_t> ids(const std::vector<std::string>& files, const std::string& what, int64_t limit = 0) const {
+    const auto on_progress = [&](double share, int64_t tokens) {
+      Interrupted::throw_if_caught();
+      observer_.on_reading(what, share, tokens);
+    };
     return read_tokens(
         files, tokenizer_.tokenizer(),
-        {.field = settings_.data.field, .workers = workers_, .on_progress = [&](double share, int64_t tokens) {
-           Interrupted::throw_if_caught();
-           observer_.on_reading(what, share, tokens);
-         }});
+        {.field = settings_.data.field, .limit = limit, .workers = workers_, .on_progress = on_progress});
   }
 
   Sequences cut(std::vector<int32_t> text) const {

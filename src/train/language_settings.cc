@@ -22,6 +22,7 @@ void visit_texts(Data& data, const Visit& visit) {
   visit("tokenizer", data.tokenizer);
   visit("field", data.field);
   visit("context", data.context);
+  visit("limit", data.limit);
 }
 
 template <class Attention, class Visit>
@@ -111,6 +112,7 @@ LanguageSettings LanguageSettings::from_json(const nlohmann::json& json) {
     }
   }
   check_range("--context", settings.data.context, 2, kMostTokens);
+  require(settings.data.limit >= 0, "--limit is negative; expected a number of tokens, or 0 for all");
   require(settings.data.valid_fraction >= 0 && settings.data.valid_fraction < 1,
           "--valid-fraction must be at least 0 and less than 1");
   require(settings.training.label_smoothing == 0, "training: label_smoothing is not for language models");

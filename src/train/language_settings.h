@@ -20,6 +20,7 @@ struct LanguageData {
   std::string tokenizer;                        // folder or file
   std::string field = "text";                   // of the records in .jsonl files
   int64_t context = 512;                        // tokens of a sequence
+  int64_t limit = 0;                            // tokens of `train` that are taken; 0: all
 };
 
 struct LanguageAttention {

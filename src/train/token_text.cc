@@ -54,19 +54,21 @@ bool add_pieces(signal::TextRecords& lines, const text::Tokenizer& tokenizer, in
 std::vector<int32_t> read_tokens(const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
                                  const TokenReading& options) {
   std::vector<int32_t> ids;
-  for (size_t f = 0; f < files.size(); ++f) {
+  const size_t limit = options.limit > 0 ? static_cast<size_t>(options.limit) : kMostIds;
+  for (size_t f = 0; f < files.size() && ids.size() < limit; ++f) {
     const size_t before = ids.size();
     signal::TextRecords lines({files[f]}, {.text = options.field, .plain_lines = !has_records(files[f])});
-    while (add_pieces(lines, tokenizer, std::max(1, options.workers), ids)) {
-      if (ids.size() > kMostIds) throw io::Error(files[f] + ": too much text; at most 2,147,483,647 tokens are kept");
+    while (ids.size() < limit && add_pieces(lines, tokenizer, std::max(1, options.workers), ids)) {
       const double share = lines.share();
       const auto before_this = static_cast<double>(f);
       if (!options.on_progress) continue;
       options.on_progress(share < 0 ? -1 : (before_this + share) / static_cast<double>(files.size()),
                           static_cast<int64_t>(ids.size()));
     }
+    if (ids.size() > kMostIds) throw io::Error(files[f] + ": too much text; at most 2,147,483,647 tokens are kept");
     if (ids.size() == before) throw io::Error(files[f] + ": has no text");
   }
+  if (ids.size() > limit) ids.resize(limit);
   return ids;
 }
 

@@ -14,6 +14,7 @@ namespace ramify::train {
 
 struct TokenReading {
   std::string field = "text";                                     // of the records in .jsonl files
+  int64_t limit = 0;                                              // tokens that are taken; 0: all
   int workers = 1;                                                // threads that tokenise; the ids are the same
   std::function<void(double share, int64_t tokens)> on_progress;  // share of the files; -1: not known. May throw
 };
