@@ -35,7 +35,7 @@ enum class Implementation {
   automatic,  // the fastest that supports the call
   reference,  // the definition, float64, one scalar at a time
   composed,   // level by level with ordinary torch operations, any device
-  fused,      // kernels that walk the forest family by family: CPU; not for float64, alpha, tied causal=prefix, window
+  fused,      // kernels that walk the forest family by family: CPU; not for float64 and alpha
 };
 
 struct AttentionOptions {

@@ -47,12 +47,11 @@ _FUSED_MAX_DIM = 512
 _FUSED_MAX_POSITION_DIM = 1024
 
 
-def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save, window):
+def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save):
     """How many numbers the fused kernels keep for backward: what src/kernels/cpu/layout.cc counts, for traced shapes."""
     if not save or not plan or implementation not in ("auto", "fused") or q.device.type != "cpu":
         return 0
-    if (q.dtype not in _FUSED_DTYPES or alpha is not None or (causal == "prefix" and tie == "block") or window > 0
-            or q.shape[2] > _FUSED_MAX_DIM
+    if (q.dtype not in _FUSED_DTYPES or alpha is not None or q.shape[2] > _FUSED_MAX_DIM
             or v.shape[2] > _FUSED_MAX_DIM
             or (positions is not None and positions.shape[2] > _FUSED_MAX_POSITION_DIM) or torch.ops.ramify.cpu_target() == "none"):
         return 0
@@ -62,8 +61,11 @@ def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, sa
 
     inner, crown_slots, weights, wide_members = (part.shape[0] for part in plan[5:9])
     heads, key_heads, dim, value_dim = q.shape[1], k.shape[1], padded(q.shape[2]), padded(v.shape[2])
+    leaf_queries = padded(inner * key_heads * dim) + padded(inner * key_heads * value_dim) + padded(q.shape[0] * heads)
     if tie == "none":
-        return (padded(inner * key_heads * dim) + padded(inner * key_heads * value_dim) + padded(q.shape[0] * heads))
+        return leaf_queries
+    if causal == "prefix":
+        return padded(inner * heads * dim) + padded(inner * heads) + leaf_queries
     return (padded(weights * heads) + padded(inner * heads * 2) + padded(crown_slots * heads * dim)
             + padded(crown_slots * key_heads * dim) + padded(crown_slots * key_heads * value_dim)
             + padded(wide_members * heads * value_dim) + padded(wide_members * heads))
@@ -78,7 +80,7 @@ def _attention_shapes(q, k, v, forest, plan, positions, position_index, alpha, s
         if tensor is not None and tensor.device != q.device:
             raise ValueError(f"attention: {name} is on {tensor.device}, q is on {q.device}; they must be on one device")
     energy_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    saved_size = _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save, window)
+    saved_size = _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save)
     return (
         q.new_empty((q.shape[0], q.shape[1], v.shape[2])),
         q.new_empty((forest[2].shape[0] - 1, q.shape[1]), dtype=energy_dtype),

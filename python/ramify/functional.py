@@ -86,8 +86,7 @@ def attention(
             level from the root (``tie="block"``). Differentiable as a tensor; below 1.001 it is softmax, without a
             gradient by alpha.
         implementation: ``"auto"`` takes the fastest that supports the call; ``"fused"``, ``"composed"`` or
-            ``"reference"`` force one. The fused kernels run on the CPU, not in float64, and know neither ``alpha`` nor
-            ``causal="prefix"``.
+            ``"reference"`` force one. The fused kernels run on the CPU, not in float64, and know no ``alpha``.
 
     Returns:
         ``[T, H, dv]``, in the dtype of q. Differentiable in q, k, v, positions and alpha.

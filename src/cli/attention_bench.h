@@ -25,6 +25,7 @@ struct AttentionBench {
   std::string dtype = "float32";
   Tie tie = Tie::block;
   Causal causal = Causal::none;
+  int64_t window = 0;  // untied only
   Pass pass = Pass::forward;
   int64_t threads = 0;                                    // 0: as many as torch takes, one a core
   std::vector<std::string> peers = {"composed", "sdpa"};  // what ours is compared with

@@ -61,6 +61,7 @@ std::function<void()> hierarchical(const AttentionBench& bench, const Inputs& in
   AttentionOptions options;
   options.tie = bench.tie;
   options.causal = bench.causal;
+  options.window = bench.window;
   options.implementation = implementation;
   return pass(inputs, [=](const Inputs& x) { return attention(x.q, x.k, x.v, forest, options); });
 }

@@ -36,7 +36,7 @@ const char* name_of(Tie tie) {
 }
 
 const char* name_of(Causal causal) {
-  return causal == Causal::none ? "none" : "block";
+  return causal == Causal::none ? "none" : causal == Causal::block ? "block" : "prefix";
 }
 
 const char* name_of(Pass pass) {
@@ -61,6 +61,11 @@ void check(const AttentionBench& bench) {
   if (bench.heads % bench.key_heads != 0) {
     throw std::invalid_argument(
         fmt::format("bench: key-heads is {}, heads is {}; key-heads must divide heads", bench.key_heads, bench.heads));
+  }
+  require_between("window", bench.window, 0, kMaxLeaves);
+  if (bench.window > 0 && bench.tie == Tie::block) {
+    throw std::invalid_argument(
+        fmt::format("bench: window is {} with tie block; a window needs --tie none", bench.window));
   }
   if (bench.tokens.empty()) throw std::invalid_argument("bench: tokens is empty; expected numbers, such as 512,4096");
   for (const int64_t tokens : bench.tokens) require_between("tokens", tokens, 1, kMaxLeaves);
@@ -91,8 +96,9 @@ void print_head(const AttentionBench& bench, const AttentionReport& report) {
   const std::string heads = bench.key_heads == bench.heads
                                 ? std::to_string(bench.heads)
                                 : fmt::format("{} ({} of keys)", bench.heads, bench.key_heads);
-  fmt::print("Attention over windows {}, {} heads of {}, {}, tie={}, causal={}, {}\n", bench.hierarchy, heads,
-             bench.dim, bench.dtype, name_of(bench.tie), name_of(bench.causal), name_of(bench.pass));
+  const std::string window = bench.window > 0 ? fmt::format(", window={}", bench.window) : "";
+  fmt::print("Attention over windows {}, {} heads of {}, {}, tie={}, causal={}{}, {}\n", bench.hierarchy, heads,
+             bench.dim, bench.dtype, name_of(bench.tie), name_of(bench.causal), window, name_of(bench.pass));
   fmt::print("{}, {} threads, torch {}, {} G multiply-adds a second\n", report.cpu, report.threads, report.torch,
              digits(report.multiply_adds_per_second / 1e9));
   fmt::print("Milliseconds, medians; a floor is the least that copying or multiplying alone would take\n\n");
@@ -129,15 +135,11 @@ nlohmann::json to_json(const AttentionRow& row) {
 }
 
 nlohmann::json to_json(const AttentionBench& bench) {
-  return {{"tokens", bench.tokens},
-          {"hierarchy", bench.hierarchy},
-          {"heads", bench.heads},
-          {"key_heads", bench.key_heads},
-          {"dim", bench.dim},
-          {"dtype", bench.dtype},
-          {"tie", name_of(bench.tie)},
-          {"causal", name_of(bench.causal)},
-          {"backward", bench.pass == Pass::forward_backward},
+  return {{"tokens", bench.tokens},    {"hierarchy", bench.hierarchy},
+          {"heads", bench.heads},      {"key_heads", bench.key_heads},
+          {"dim", bench.dim},          {"dtype", bench.dtype},
+          {"tie", name_of(bench.tie)}, {"causal", name_of(bench.causal)},
+          {"window", bench.window},    {"backward", bench.pass == Pass::forward_backward},
           {"peers", bench.peers}};
 }
 
@@ -170,7 +172,7 @@ AttentionBench bench_of(const BenchOptions& options) {
   AttentionBench bench = options.bench;
   bench.key_heads = options.key_heads.value_or(bench.heads);
   bench.tie = options.tie == "block" ? Tie::block : Tie::none;
-  bench.causal = options.causal == "block" ? Causal::block : Causal::none;
+  bench.causal = options.causal == "block" ? Causal::block : options.causal == "prefix" ? Causal::prefix : Causal::none;
   bench.pass = options.backward ? Pass::forward_backward : Pass::forward;
   bench.peers = chosen_peers(bench.peers);
   return bench;
@@ -209,8 +211,12 @@ void add_attention(CLI::App& bench_command) {
   command->add_option("--tie", options->tie, "block or none: do the leaves below a node look alike?")
       ->check(CLI::IsMember({"block", "none"}))
       ->capture_default_str();
-  command->add_option("--causal", options->causal, "none, or block: siblings to the left only")
-      ->check(CLI::IsMember({"none", "block"}))
+  command
+      ->add_option("--causal", options->causal,
+                   "none; block: siblings to the left only; prefix: as a decoder sees them")
+      ->check(CLI::IsMember({"none", "block", "prefix"}))
+      ->capture_default_str();
+  command->add_option("--window", bench.window, "With --tie none: tokens this near are seen one by one")
       ->capture_default_str();
   command->add_option("--threads", bench.threads, "Threads; 0: all cores")->capture_default_str();
   command->add_flag("--backward", options->backward, "Also the gradients by q, k and v");
@@ -224,8 +230,10 @@ void add_attention(CLI::App& bench_command) {
       "Examples:\n"
       "  ramify bench attention\n"
       "  ramify bench attention --backward --threads 2 --json > backward.json\n"
+      "  ramify bench attention --tie none --causal prefix --window 64\n"
       "  ramify bench attention --tokens 1048576 --hierarchy 2,4,8,16 --dtype bfloat16 --peers none\n"
-      "Torch's attention takes seconds a call at 16384 tokens; progress is shown on stderr.");
+      "Torch's attention takes seconds a call at 16384 tokens; progress is shown on stderr. With a causal form it is\n"
+      "causal, too.");
   command->callback([options] { run(*options); });
 }
 

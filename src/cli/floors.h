@@ -14,8 +14,11 @@ double forward_bytes(const AttentionBench& bench, int64_t tokens);
 double backward_bytes(const AttentionBench& bench, int64_t tokens);
 
 // Scored pairs a head: a child and one of its siblings with tied queries; a leaf and a sibling of it or of one of its
-// ancestors with untied ones; with a causal form only siblings to the left, and each leaf with itself.
+// ancestors with untied ones; with a causal form only siblings to the left, and each leaf with itself. With
+// causal=prefix every leaf has queries of its own, as with untied ones.
 double score_pairs(const Forest& forest, Tie tie, Causal causal);
+// The same with untied queries and an exact window.
+double window_pairs(const Forest& forest, Causal causal, int64_t window);
 
 // Copying is measured at the working set of each pass, on bench.threads threads. A pair takes two products of length d
 // forward (score, weighted value), and backward five: the score again, and the gradients of weight, value, query and

@@ -47,7 +47,7 @@ struct HostProblem {
     params.dim = q.size(2), params.value_dim = v.size(2);
     params.q = rows_of(q), params.k = rows_of(k), params.v = rows_of(v);
     params.scale = static_cast<float>(p.scale), params.include_self = p.include_self;
-    params.tie = p.tie, params.causal = p.causal;
+    params.tie = p.tie, params.causal = p.causal, params.window = p.window;
     if (p.positions.defined() && p.positions.size(2) > 0) take_positions(p);
   }
 
@@ -120,8 +120,6 @@ std::string why_not(const Problem& p) {
   if (p.positions.defined() && p.positions.size(2) > cpu::kMaxPositionDim) {
     return "the fused kernels take positions of up to " + std::to_string(cpu::kMaxPositionDim) + " dimensions";
   }
-  if (p.causal == Causal::prefix && p.tie == Tie::block) return "the fused kernels have no causal=prefix";
-  if (p.window > 0) return "the fused kernels have no window";
   return "";
 }
 

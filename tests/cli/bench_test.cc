@@ -21,8 +21,9 @@ TEST(Bench, HelpHasExamples) {
 TEST(Bench, BadUsageExitsWithTwo) {
   for (const std::string arguments :
        {"bench", "bench nonsense", "bench attention --tokens", "bench attention --tokens many",
-        "bench attention --dtype float8", "bench attention --tie all", "bench attention --causal prefix",
-        "bench attention --peers flash", "bench attention --heads 1.5", "bench attention --colour"}) {
+        "bench attention --dtype float8", "bench attention --tie all", "bench attention --causal left",
+        "bench attention --window 4", "bench attention --peers flash", "bench attention --heads 1.5",
+        "bench attention --colour"}) {
     const ProgramRun result = run(arguments + " 2>&1 1>/dev/null");
     EXPECT_EQ(result.exit_code, 2) << arguments;
     EXPECT_FALSE(result.output.empty()) << arguments;
@@ -35,6 +36,7 @@ TEST(Bench, BadValuesExitWithTwoAndSayWhatWasExpected) {
       {"--tokens 2147483649", "bench: tokens is 2147483649; expected at most 2147483648"},
       {"--heads 0", "bench: heads is 0; expected at least 1"},
       {"--dim 5000", "bench: dim is 5000; expected at most 4096"},
+      {"--window 4", "bench: window is 4 with tie block; a window needs --tie none"},
       {"--threads -1", "bench: threads is -1; expected at least 0"},
       {"--heads 8 --key-heads 3", "bench: key-heads is 3, heads is 8; key-heads must divide heads"},
       {"--peers none,sdpa", "bench: peers holds none and others; expected none alone"},

@@ -45,6 +45,17 @@ inline std::vector<AttentionMode> attention_modes(std::vector<double> alphas = {
   return modes;
 }
 
+// Modes with an exact window, without positions.
+inline std::vector<AttentionMode> window_modes() {
+  std::vector<AttentionMode> modes;
+  for (const int64_t window : {1, 2, 7, 40, 1000}) {
+    modes.push_back({Tie::none, Causal::none, false, 1, window});
+    modes.push_back({Tie::none, Causal::none, true, 1, window});
+    modes.push_back({Tie::none, Causal::prefix, true, 1, window});
+  }
+  return modes;
+}
+
 struct AttentionCase {
   std::string name;
   Forest forest;

@@ -193,6 +193,21 @@ TEST_F(CpuCases, AgreeOnWideFamilies) {
   expect_no_flaw(wide_forests(), 3);
 }
 
+TEST_F(CpuCases, AgreeThroughWindows) {
+  std::vector<NamedForest> forests = testing::degenerate_forests();
+  for (const auto& more : {testing::ordinary_forests(), crowned_forests(), wide_forests()}) {
+    forests.insert(forests.end(), more.begin(), more.end());
+  }
+  for (const auto& [name, forest] : forests) {
+    for (const AttentionMode& mode : testing::window_modes()) {
+      AttentionCase c = case_of(forest, mode);
+      c.name = name, c.position_dim = 0;
+      const Storage storage = kStorages[mode.window % 3];
+      EXPECT_EQ(flaw_of(c, storage, 12), "") << c << " " << ::testing::PrintToString(storage);
+    }
+  }
+}
+
 TEST_F(CpuCases, AgreeOnRandomTrees) {
   EXPECT_TRUE(rc::check([] {
     AttentionCase c =

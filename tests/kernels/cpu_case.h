@@ -32,15 +32,12 @@ namespace ramify::testing {
 inline constexpr cpu::Storage kStorages[] = {cpu::Storage::float32, cpu::Storage::bfloat16, cpu::Storage::float16};
 
 inline bool applies_to_cpu(const AttentionCase& c) {
-  return c.mode.alpha == 1 && c.alpha_levels.empty() && (c.mode.causal != Causal::prefix || c.mode.tie == Tie::none);
+  return c.mode.alpha == 1 && c.alpha_levels.empty();
 }
 
 // The modes that the kernels have.
 inline std::vector<AttentionMode> cpu_modes() {
-  std::vector<AttentionMode> modes = attention_modes({1});
-  std::erase_if(modes,
-                [](const AttentionMode& mode) { return mode.causal == Causal::prefix && mode.tie == Tie::block; });
-  return modes;
+  return attention_modes({1});
 }
 
 inline int64_t bytes_of(cpu::Storage storage) {
@@ -233,6 +230,7 @@ class CpuCase {
     params_.q = q_.view(), params_.k = k_.view(), params_.v = v_.view();
     params_.scale = static_cast<float>(kScale);
     params_.include_self = c.mode.include_self, params_.tie = c.mode.tie, params_.causal = c.mode.causal;
+    params_.window = c.mode.window;
     if (c.position_dim > 0) take_positions();
   }
 

@@ -40,10 +40,16 @@ class Laws : public ::testing::TestWithParam<Implementation> {
     if (!is_fused()) mode.alpha = *rc::gen::element(1.0, 1.0, 1.5, 2.0);
     return mode;
   }
+  // Sometimes through a window, where a mode can have one.
+  AttentionMode draw_mode_or_window() const {
+    AttentionMode mode = draw_mode();
+    if (mode.tie == Tie::none && mode.alpha == 1) mode.window = *rc::gen::element<int64_t>(0, 1, 3, 20, 1000);
+    return mode;
+  }
   TorchCase draw_case(const Forest& forest, const AttentionMode& mode) const {
     AttentionCase c;
     c.forest = forest, c.mode = mode;
-    c.position_dim = *rc::gen::element(0, 2);
+    c.position_dim = mode.window > 0 ? 0 : *rc::gen::element(0, 2);
     RC_LOG() << mode << " position_dim=" << c.position_dim << "\n";
     return testing::torch_case(c, *testing::seeds(), is_fused() ? at::kFloat : at::kDouble);
   }
@@ -123,7 +129,7 @@ TEST_P(Laws, FlatTreeIsSoftmaxAttention) {
 
 TEST_P(Laws, OutputIsTheGradientOfTheEnergy) {
   EXPECT_TRUE(rc::check([&] {
-    AttentionMode mode = draw_mode();
+    AttentionMode mode = draw_mode_or_window();
     if (mode.tie == Tie::block && mode.causal == Causal::prefix) mode.causal = Causal::block;
     TorchCase c = draw_case(draw_forest(), mode);
     c.v = c.k;
@@ -182,7 +188,7 @@ TEST_P(Laws, PermutingSiblingsPermutesNothingElse) {
 TEST_P(Laws, AnUnrelatedTreeChangesNothing) {
   EXPECT_TRUE(rc::check([&] {
     const Forest forest = draw_forest(), unrelated = draw_forest();
-    TorchCase c = draw_case(concatenate(std::vector<Forest>{unrelated, forest}), draw_mode());
+    TorchCase c = draw_case(concatenate(std::vector<Forest>{unrelated, forest}), draw_mode_or_window());
     const Outcome together = evaluate(c);
     TorchCase alone = c;
     alone.forest = forest;
@@ -288,9 +294,8 @@ TEST_P(Laws, RowsOfTheMatrixSumToOneAndAreConstantOnBlocks) {
 
 TEST_P(Laws, LaterTokensNeverChangeEarlierOutputs) {
   EXPECT_TRUE(rc::check([&] {
-    AttentionMode mode = draw_mode();
+    AttentionMode mode = draw_mode_or_window();
     mode.include_self = true;
-    if (is_fused()) mode.tie = Tie::none;
     if (mode.tie == Tie::block) mode.causal = Causal::prefix;
     if (mode.causal == Causal::none) mode.causal = Causal::block;
     TorchCase c = draw_case(draw_forest(), mode);
@@ -315,7 +320,7 @@ TEST_P(Laws, LaterTokensNeverChangeEarlierOutputs) {
 
 TEST_P(Laws, NaNNeverReachesAnotherTree) {
   EXPECT_TRUE(rc::check([&] {
-    TorchCase c = draw_case(draw_forest(), draw_mode());
+    TorchCase c = draw_case(draw_forest(), draw_mode_or_window());
     const int64_t n = c.forest.num_leaves();
     if (n == 0) return;
     const Outcome clean = evaluate(c);

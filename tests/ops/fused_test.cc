@@ -167,9 +167,6 @@ std::vector<Obstacle> obstacles() {
   call.options.alpha = at::ones({}) * 1.5;
   all.push_back({call, "the fused kernels are for alpha 1"});
   call = {};
-  call.options.causal = Causal::prefix;
-  all.push_back({call, "the fused kernels have no causal=prefix"});
-  call = {};
   call.q = at::randn({9, 4, 513}), call.k = at::randn({9, 2, 513});
   all.push_back({call, "the fused kernels take dimensions up to 512"});
   call = {};

@@ -32,7 +32,7 @@ at::Tensor tensor_of(const std::vector<Number>& values, at::IntArrayRef shape) {
 
 // Whether the fused kernels have a mode.
 inline bool applies_to_fused(const AttentionMode& mode) {
-  return mode.alpha == 1 && (mode.causal != Causal::prefix || mode.tie == Tie::none);
+  return mode.alpha == 1;
 }
 
 // Inputs of a call; positions and position_index are undefined for a case without.

@@ -24,10 +24,9 @@ MODES = [
 
 
 def applies(implementation: str, mode: Dict[str, Any], alpha: Any = None) -> bool:
-    """Whether an implementation has a mode: the fused kernels know neither tied causal="prefix" nor alpha."""
+    """Whether an implementation has a mode: the fused kernels know no alpha."""
     plain = alpha is None or (isinstance(alpha, float) and alpha == 1.0)
-    prefix = mode.get("causal") == "prefix" and mode.get("tie") != "none"
-    return implementation != "fused" or (not prefix and plain)
+    return implementation != "fused" or plain
 
 
 def dtype_of(implementation: str) -> torch.dtype:

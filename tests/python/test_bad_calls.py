@@ -127,8 +127,6 @@ NOT_FUSED = {
     "float64": ({"q": Q.double(), "k": K.double(), "v": V.double()}, "take float32, bfloat16 and float16"),
     "alpha": ({"alpha": 1.5}, "are for alpha 1"),
     "alpha by level": ({"alpha": torch.full((3,), 1.5)}, "are for alpha 1"),
-    "prefix": ({"causal": "prefix"}, "have no causal=prefix"),
-    "window": ({"tie": "none", "window": 2}, "have no window"),
     "wide keys": ({"q": zeros(6, 4, 513), "k": zeros(6, 4, 513)}, "take dimensions up to 512"),
     "wide values": ({"v": zeros(6, 4, 513)}, "take dimensions up to 512"),
     "wide positions": ({"positions": zeros(3, 4, 1025)}, "take positions of up to 1024 dimensions"),

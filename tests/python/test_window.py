@@ -11,7 +11,7 @@ import ramify
 from ramify import Forest
 from random_trees import dtype_of, random_case, tolerance
 
-IMPLEMENTATIONS = ["reference", "composed"]
+IMPLEMENTATIONS = ["reference", "composed", "fused"]
 every_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 MODES = [{"tie": "none", "causal": "none", "include_self": False}, {"tie": "none", "causal": "none", "include_self": True},
          {"tie": "none", "causal": "block", "include_self": True}, {"tie": "none", "causal": "prefix", "include_self": True}]

@@ -8,6 +8,8 @@
 #include "kernels/cpu/block_attention.h"
 #include "kernels/cpu/flush_denormals.h"
 #include "kernels/cpu/layout.h"
+#include "kernels/cpu/prefix_attention.h"
+#include "kernels/cpu/sweep_attention.h"
 #include "kernels/cpu/untied_attention.h"
 #include "kernels/cpu/wide_family.h"
 
@@ -131,6 +133,19 @@ class Walker {
   void roots(NodeStep step) const {
     share(call_.p.walk.totals.num_roots, [&](int64_t begin, int64_t end, int64_t thread) {
       for (int64_t n = begin; n < end; ++n) step(call_, n, heads_, call_.scratch[thread]);
+    });
+  }
+
+  // Trees of more than one leaf, each with some heads.
+  void trees(NodeStep step) const {
+    const WalkView& walk = call_.p.walk;
+    share(walk.totals.num_roots * num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t i = begin, next; i < end; i = next) {
+        const int64_t root = i / num_heads(), first = i % num_heads();
+        next = std::min(end, (root + 1) * num_heads());
+        const HeadRange heads = {heads_.key_begin + first, heads_.key_begin + first + next - i};
+        if (!walk.nodes[root].is_leaf()) step(call_, root, heads, call_.scratch[thread]);
+      }
     });
   }
 
@@ -281,11 +296,27 @@ void tied_backward(const Walker& walker) {
   walker.groves_back(grove_backward_down);
 }
 
+void swept_forward(const Walker& walker) {
+  walker.trees(sweep_forward);
+  walker.roots(untied_energy);
+}
+
+void prefix_forward_steps(const Walker& walker) {
+  walker.trees(prefix_forward);
+}
+void prefix_backward_steps(const Walker& walker) {
+  walker.trees(prefix_backward);
+}
+
 void untied_forward(const Walker& walker) {
   walker.groves(untied_pool_grove);
   walker.crown_nodes(untied_pool, Walker::Direction::up);
   walker.runs(untied_attend);
   walker.roots(untied_energy);
+}
+
+void swept_backward(const Walker& walker) {
+  walker.trees(sweep_backward);
 }
 
 void untied_backward(const Walker& walker) {
@@ -346,7 +377,11 @@ void forward(const AttentionParams& params, const ForwardResult& result, float* 
                  can_stream(call.out, params, params.value_dim);
   const Walker walker(call, {0, params.key_heads}, threads);
   walker.bare_leaves(bare_leaf);
-  params.tie == Tie::none ? untied_forward(walker) : tied_forward(walker);
+  const auto steps = is_swept(params)          ? swept_forward
+                     : is_prefix(params)       ? prefix_forward_steps
+                     : params.tie == Tie::none ? untied_forward
+                                               : tied_forward;
+  steps(walker);
 }
 
 void backward(const AttentionParams& params, const BackwardInput& input, const BackwardResult& result, float* workspace,
@@ -359,10 +394,14 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
   call.streams = num_leaves(params) * params.heads * params.dim * 4 > kStreamedBytes &&
                  can_stream(call.grad_q, params, params.dim) && can_stream(call.grad_k, params, params.dim) &&
                  can_stream(call.grad_v, params, params.value_dim);
-  if (params.tie == Tie::none) clear_sums(call, threads);
+  if (params.tie == Tie::none || is_prefix(params)) clear_sums(call, threads);
   const Walker walker(call, {0, params.key_heads}, threads);
   walker.bare_leaves(bare_leaf_backward);
-  params.tie == Tie::none ? untied_backward(walker) : tied_backward(walker);
+  const auto steps = is_swept(params)          ? swept_backward
+                     : is_prefix(params)       ? prefix_backward_steps
+                     : params.tie == Tie::none ? untied_backward
+                                               : tied_backward;
+  steps(walker);
   if (params.position_dim > 0) sum_positions(call, input.num_positions, result.grad_positions, threads);
 }
 

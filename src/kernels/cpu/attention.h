@@ -44,7 +44,8 @@ struct AttentionParams {
   float scale = 1;
   bool include_self = false;
   Tie tie = Tie::block;
-  Causal causal = Causal::none;  // none or block
+  Causal causal = Causal::none;
+  int64_t window = 0;  // tie=none, without positions: leaves at most this far away are seen one by one
 };
 
 inline constexpr int64_t kMaxDim = 512;

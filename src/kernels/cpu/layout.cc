@@ -11,8 +11,12 @@ bool sums_in_place(const AttentionParams& params, int64_t dim) {
 namespace {
 
 // A tile's leaves share all ancestors but those that end inside it: its first and last paths, and few more.
-int64_t path_capacity(const WalkTotals& totals) {
-  return 2 * totals.path_keys + 4 * kRowPad;
+// With a window there are two such paths at most, and the leaves inside.
+int64_t path_capacity(const AttentionParams& p) {
+  const int64_t path = 2 * p.walk.totals.path_keys + 4 * kRowPad;
+  if (p.window == 0) return path;
+  const auto leaves = static_cast<int64_t>(p.walk.leaf_nodes.size());
+  return 2 * path + 2 * std::min(p.window, leaves) + kRowPad;
 }
 
 NodeRows carve_local(Carver& carver, const Call& call, int64_t slots, Pass pass) {
@@ -42,11 +46,11 @@ void carve_scratch(Carver& carver, const Call& call, Pass pass, Scratch& scratch
   for (float*& rows : scratch.staged) rows = carver.take(kNarrowFamily * width);
   scratch.staged_positions = carver.take(2 * kNarrowFamily * call.position_dim);
   scratch.zeros = carver.take(std::max(width, call.position_dim));
-  const bool is_untied = call.p.tie == Tie::none;
-  const int64_t path = is_untied && pass == Pass::backward ? path_capacity(call.p.walk.totals) * kRowPad : 0;
+  const bool has_leaf_queries = call.p.tie == Tie::none || is_prefix(call.p);
+  const int64_t path = has_leaf_queries && pass == Pass::backward ? path_capacity(call.p) * kRowPad : 0;
   scratch.path_weights = carver.take(path);
   scratch.path_products = carver.take(path);
-  if (!is_untied) scratch.local = carve_local(carver, call, call.p.walk.totals.grove_slots, pass);
+  if (!has_leaf_queries) scratch.local = carve_local(carver, call, call.p.walk.totals.grove_slots, pass);
 }
 
 void carve_tied(Carver& carver, Call& call, Pass pass) {
@@ -67,9 +71,14 @@ void carve_tied(Carver& carver, Call& call, Pass pass) {
   }
 }
 
-void carve_untied(Carver& carver, Call& call, Pass pass) {
+// Leaves as queries: untied, and causal=prefix.
+void carve_leaf_queries(Carver& carver, Call& call, Pass pass) {
   if (pass == Pass::forward) return;
   const AttentionParams& p = call.p;
+  if (is_prefix(p)) {
+    call.grad_mean_q = carver.take(p.walk.totals.inner * p.heads * call.dim);
+    call.mean_slopes = carver.take(p.walk.totals.inner * p.heads);
+  }
   const auto leaves = static_cast<int64_t>(p.walk.leaf_nodes.size());
   call.grad_mean_k = carver.take(p.walk.totals.inner * p.key_heads * call.dim);
   call.grad_mean_v = carver.take(p.walk.totals.inner * p.key_heads * call.value_dim);
@@ -84,7 +93,11 @@ int64_t carve_saved(Call& call, float* memory) {
   const AttentionParams& p = call.p;
   const WalkTotals& totals = p.walk.totals;
   Carver carver(memory);
-  if (p.tie == Tie::none) {
+  if (p.tie == Tie::none || is_prefix(p)) {
+    if (is_prefix(p)) {
+      call.mean_q = carver.take(totals.inner * p.heads * call.dim);
+      call.energies = carver.take(totals.inner * p.heads);
+    }
     call.mean_k = carver.take(totals.inner * p.key_heads * call.dim);
     call.mean_v = carver.take(totals.inner * p.key_heads * call.value_dim);
     call.log_sums = carver.take(static_cast<int64_t>(p.walk.leaf_nodes.size()) * p.heads);
@@ -103,8 +116,8 @@ int64_t carve_saved(Call& call, float* memory) {
 int64_t carve_workspace(Call& call, Pass pass, float* memory, std::vector<Scratch>& scratch) {
   const AttentionParams& p = call.p;
   Carver carver(memory);
-  if (p.tie == Tie::none) {
-    carve_untied(carver, call, pass);
+  if (p.tie == Tie::none || is_prefix(p)) {
+    carve_leaf_queries(carver, call, pass);
   } else {
     carve_tied(carver, call, pass);
   }
@@ -122,13 +135,14 @@ int64_t carve_workspace(Call& call, Pass pass, float* memory, std::vector<Scratc
 void clear_unwritten(const Call& call) {
   const AttentionParams& p = call.p;
   const WalkTotals& totals = p.walk.totals;
-  const bool is_tied = p.tie == Tie::block;
+  const bool is_tied = p.tie == Tie::block && !is_prefix(p);
   const auto clear = [](float* from, int64_t count) { std::fill_n(from, from ? count : 0, 0.0f); };
   if (p.dim != call.dim || p.value_dim != call.value_dim) {
     const int64_t rows = is_tied ? totals.crown_slots : totals.inner;
     clear(call.crown.q, is_tied ? rows * p.heads * call.dim : 0);
     clear(is_tied ? call.crown.k : call.mean_k, rows * p.key_heads * call.dim);
     clear(is_tied ? call.crown.v : call.mean_v, rows * p.key_heads * call.value_dim);
+    clear(call.mean_q, totals.inner * p.heads * call.dim);
     clear(call.attended, totals.wide_members * p.heads * call.value_dim);
   }
   for (int64_t n = 0; n < totals.num_roots; ++n) {

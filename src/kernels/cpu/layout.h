@@ -81,8 +81,10 @@ struct Call {
   float* attended = nullptr;  // [children of wide families][heads][padded value dim]: a(C)
   float* log_sums = nullptr;  // [children of wide families][heads]: g(C); untied: [leaves][heads], of all a leaf sees
   NodeRows crown;             // q, k, v of it
-  float* mean_k = nullptr;    // untied: [inner nodes][key heads][padded dim]
+  float* mean_k = nullptr;    // leaves as queries: [inner nodes][key heads][padded dim]
   float* mean_v = nullptr;
+  float* mean_q = nullptr;    // causal=prefix: [inner nodes][heads][padded dim]
+  float* energies = nullptr;  // causal=prefix: [inner nodes][heads]: t(C), e of a root; those of leaves are log_sums
 
   // forward
   Rows out;
@@ -98,6 +100,8 @@ struct Call {
   float* wide_slopes = nullptr;             // the same: ḡ(C)
   float* grad_mean_k = nullptr;             // untied: as mean_k
   float* grad_mean_v = nullptr;
+  float* grad_mean_q = nullptr;  // causal=prefix: as mean_q, of leaves so far
+  float* mean_slopes = nullptr;  // causal=prefix: [inner nodes][heads]: Σ ē / n of leaves so far
   float* leaf_dots = nullptr;    // untied: [leaves][heads]: grad_out · out
   float* leaf_grad_k = nullptr;  // untied: [leaves][key heads][padded dim], where storage is not float32
   float* leaf_grad_v = nullptr;
@@ -118,6 +122,11 @@ struct Call {
 };
 
 enum class Pass { forward, backward };
+
+// Whether the queries of a tied call are means over leaves so far.
+inline bool is_prefix(const AttentionParams& params) {
+  return params.tie == Tie::block && params.causal == Causal::prefix;
+}
 
 // Whether gradients of leaves can be summed where they will lie, whatever the instruction set.
 bool sums_in_place(const AttentionParams& params, int64_t dim);

@@ -1,0 +1,506 @@
+// causal=prefix with tied queries for every instruction set.
+//
+// Leaves of a tile climb together. On every level a leaf looks at the left siblings of its ancestor with the mean query
+// of the ancestor's leaves so far; what it has gathered below is one more entry of the same softmax, of weight e:
+//
+//     t = log(exp e + Σ_j exp s_j),  m = exp(e - t),  p_j = exp(s_j - t),  y' = m y + Σ_j p_j v_j
+//
+// A leaf begins with e = -inf and sees itself among its siblings. Of the way up only t of every node is kept, at its
+// last leaf; backward climbs again.
+#include "kernels/cpu/simd/targets.h"  // first
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/prefix_attention.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// after foreach_target
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/prefix_attention.h"
+#include "kernels/cpu/simd/sweep-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ramify::cpu::HWY_NAMESPACE {
+namespace {
+
+// A family that lanes [begin, end) of a tile climb through.
+struct Step {
+  const WalkNode* family;
+  int64_t begin, end;
+  int64_t num_keys;     // its first children, of which some lane sees each
+  int64_t first_child;  // above lane `begin`
+};
+
+// The families above a tile's leaves, children before parents.
+class Climb {
+ public:
+  explicit Climb(const Call& call) : call_(call) {}
+
+  void collect(const LeafTile& tile) {
+    const auto nodes = call_.p.walk.nodes;
+    steps_.clear();
+    first_leaf_ = tile.first;
+    for (int64_t l = tile.count - 1; l >= 0; --l) {
+      int64_t child = call_.p.walk.leaf_nodes[tile.first + l];
+      for (int64_t n = nodes[child].parent; n >= 0; child = n, n = nodes[n].parent) {
+        if (l > 0 && nodes[n].first_leaf < tile.first + l) break;  // an earlier lane is below it, too
+        Step step = {&nodes[n], l, std::min(tile.count, end_of(nodes[n]) - tile.first), 0, child};
+        while (step.num_keys < nodes[n].num_children) {
+          const WalkNode& key = nodes[nodes[n].first_child + step.num_keys];
+          const int64_t seen_from = (key.is_leaf() ? key.first_leaf : end_of(key)) - tile.first;
+          if (seen_from >= step.end) break;
+          if (key.is_leaf()) first_leaf_ = std::min(first_leaf_, key.first_leaf);
+          ++step.num_keys;
+        }
+        steps_.push_back(step);
+      }
+    }
+  }
+  const std::vector<Step>& steps() const { return steps_; }
+  int64_t first_leaf() const { return first_leaf_; }  // of the tile and of the keys that are leaves
+
+ private:
+  const Call& call_;
+  std::vector<Step> steps_;
+  int64_t first_leaf_ = 0;
+};
+
+NodeSource queries_of(const Call& call) {
+  return {Source(call.p.q, call.p.storage, call.p.dim), call.mean_q, call.p.heads, call.dim};
+}
+
+float& t_of(const Call& call, const WalkNode& node, int64_t h) {
+  return node.is_leaf() ? call.log_sums[node.first_leaf * call.p.heads + h]
+                        : call.energies[node.inner * call.p.heads + h];
+}
+
+void add_row(float weight, const float* row, int64_t channels, float* to) {
+  const F f;
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    hn::StoreU(hn::MulAdd(hn::Set(f, weight), hn::LoadU(f, row + c), hn::LoadU(f, to + c)), f, to + c);
+  }
+}
+
+// The mean queries that a tile's lanes look with, level by level.
+class MeanQueries {
+ public:
+  // `q_rows` are the leaves' own.
+  MeanQueries(const Call& call, const LeafTile& tile, int64_t h, const float* const* q_rows, Scratch& s)
+      : call_(call), tile_(tile), h_(h), q_rows_(q_rows), channels_(in_lanes(call.p.dim)), copy_(s.staged[6]) {
+    for (int64_t l = 0; l < kLanes; ++l) rows_[l] = s.staged[5] + l * call.dim;
+    before_ = s.staged[5] + kLanes * call.dim;
+    std::fill_n(before_, channels_, 0.0f);
+  }
+
+  // Of the lanes of a step; the others are not touched.
+  const float* const* rows(const Step& step) {
+    const F f;
+    const auto nodes = call_.p.walk.nodes;
+    for (int64_t c = 0; c < channels_; c += kLanes) {
+      int64_t child = step.first_child;
+      V sum = nodes[child].first_leaf < tile_.first ? hn::LoadU(f, before_ + c) : hn::Zero(f);
+      for (int64_t l = step.begin; l < step.end; ++l) {
+        const int64_t leaf = tile_.first + l;
+        sum = hn::Add(sum, hn::LoadU(f, q_rows_[l] + c));
+        const V share = hn::Set(f, 1.0f / static_cast<float>(leaf + 1 - nodes[child].first_leaf));
+        hn::StoreU(hn::Mul(sum, share), f, rows_[l] + c);
+        if (leaf + 1 < end_of(nodes[child])) continue;
+        ++child;
+        sum = hn::Zero(f);
+      }
+    }
+    return rows_;
+  }
+
+  // From the ancestor of the first lane to the ancestor's parent: leaves before the tile join the sum.
+  void widen(const Step& step) {
+    if (step.begin > 0 || step.family->parent < 0) return;
+    const auto nodes = call_.p.walk.nodes;
+    const NodeSource q = queries_of(call_);
+    for (int64_t n = step.family->first_child; n < step.first_child; ++n) {
+      add_row(static_cast<float>(nodes[n].size), q.read(nodes[n], h_, copy_), channels_, before_);
+    }
+  }
+
+ private:
+  const Call& call_;
+  const LeafTile& tile_;
+  const int64_t h_;
+  const float* const* q_rows_;
+  const int64_t channels_;
+  float *copy_, *before_;
+  float* rows_[kLanes];
+};
+
+// e of the step's parent, seen from each lane, in place of t; t of nodes that end in the tile is kept where `keeps`.
+void mean_energies(const Call& call, const LeafTile& tile, const Step& step, int64_t h, bool keeps, float* t) {
+  const auto nodes = call.p.walk.nodes;
+  int64_t child = step.first_child;
+  float complete = 0;
+  for (int64_t n = step.family->first_child; n < child; ++n) {
+    complete += static_cast<float>(nodes[n].size) * t_of(call, nodes[n], h);
+  }
+  for (int64_t l = step.begin; l < step.end; ++l) {
+    const int64_t leaf = tile.first + l;
+    const float here = static_cast<float>(leaf + 1 - nodes[child].first_leaf) * t[l];
+    const bool is_last = leaf + 1 == end_of(nodes[child]);
+    if (is_last && keeps) t_of(call, nodes[child], h) = t[l];
+    t[l] = (complete + here) / static_cast<float>(leaf + 1 - step.family->first_leaf);
+    if (!is_last) continue;
+    complete += here;
+    ++child;
+  }
+}
+
+void interleave_lanes(const Step& step, const float* const* rows, int64_t channels, const Scratch& s) {
+  const float* all[kLanes];
+  for (int64_t l = 0; l < kLanes; ++l) all[l] = l >= step.begin && l < step.end ? rows[l] : s.zeros;
+  interleave_rows(all, channels, s.columns);
+}
+
+// visit(first key) for the blocks of a step's keys, gathered in `keys`.
+template <class Visit>
+void for_each_key_block(const Call& call, const LeafTile& tile, const Step& step, int64_t h, Scratch& s, KeyBlock& keys,
+                        const Visit& visit) {
+  keys.lane_begin = step.begin, keys.lane_end = step.end;
+  for (int64_t j = 0; j < step.num_keys; j += kKeyBlock) {
+    gather_keys(call, tile, step.family->first_child + j, std::min(kKeyBlock, step.num_keys - j), h, s, keys);
+    visit(j);
+  }
+}
+
+void scale_row(float factor, int64_t channels, float* row) {
+  const F f;
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(f, row + c), hn::Set(f, factor)), f, row + c);
+  }
+}
+
+// One step of one head: t in place of e, y' in place of y.
+void climb_step(const Call& call, const LeafTile& tile, const Step& step, int64_t h, const float* const* mean_rows,
+                Scratch& s, float* e, float* const* y) {
+  const F f;
+  const int64_t channels = in_lanes(call.p.value_dim), lanes = step.end - step.begin;
+  const float* position_rows[kLanes];
+  KeyBlock keys;
+  interleave_lanes(step, mean_rows, in_lanes(call.p.dim), s);
+  if (call.position_dim > 0) {
+    interleave_positions(call, tile, *step.family, step.begin, step.end, h, s, position_rows);
+  }
+  const QueryTile queries = {s.columns, s.position_columns};
+  const V nothing = hn::Set(f, kMinusInfinity), one = hn::Set(f, 1.0f);
+  V most = hn::Load(f, e);
+  V sum = hn::IfThenZeroElse(hn::Eq(most, nothing), one);
+  HWY_ALIGN float factors[kLanes], inverses[kLanes];
+  for_each_key_block(call, tile, step, h, s, keys, [&](int64_t first) {
+    score_block(call, queries, keys, s.scores);
+    V more = most;
+    for (int64_t j = 0; j < keys.count; ++j) more = hn::Max(more, hn::Load(f, s.scores + j * kLanes));
+    const V shift = hn::IfThenZeroElse(hn::Eq(more, nothing), more);
+    V added = hn::Zero(f);
+    for (int64_t j = 0; j < keys.count; ++j) {
+      const V weight = exp_lanes(hn::Sub(hn::Load(f, s.scores + j * kLanes), shift));
+      added = hn::Add(added, weight);
+      hn::Store(weight, f, s.scores + j * kLanes);
+    }
+    V shrink = exp_lanes(hn::Sub(most, shift));
+    sum = hn::MulAdd(sum, shrink, added);
+    most = more;
+    V inverse = one;
+    if (first + keys.count == step.num_keys) {  // the last block brings the sum to 1
+      inverse = hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(f)), hn::Div(one, sum));
+      shrink = hn::Mul(shrink, inverse);
+    }
+    hn::Store(shrink, f, factors);
+    hn::Store(inverse, f, inverses);
+    for (int64_t l = step.begin; l < step.end; ++l) scale_row(factors[l], channels, y[l]);
+    Combination combination;
+    combination.a = s.scores + step.begin, combination.term_step = kLanes;
+    combination.terms = keys.v, combination.num_terms = keys.count;
+    combination.row_scale = inverses + step.begin;
+    combination.adds = true;
+    combine_rows(combination, lanes, channels, y + step.begin);
+  });
+  hn::Store(hn::IfThenElse(hn::Eq(sum, hn::Zero(f)), nothing, hn::Add(most, log_lanes(sum))), f, e);
+}
+
+// What a tile's leaves have gathered when they have reached the root, and the root's e at each of them.
+void climb(const Call& call, const Climb& path, const LeafTile& tile, int64_t h, Scratch& s) {
+  const AttentionParams& p = call.p;
+  const Source q(p.q, p.storage, p.dim);
+  const Target out(call.out, p.storage, p.value_dim);
+  const int64_t channels = in_lanes(p.value_dim);
+  const float* q_rows[kLanes];
+  float* y[kLanes];
+  HWY_ALIGN float e[kLanes];
+  std::fill_n(e, kLanes, kMinusInfinity);
+  for (int64_t l = 0; l < tile.count; ++l) {
+    q_rows[l] = q.read(tile.first + l, h, s.staged[0] + l * call.dim);
+    y[l] = s.staged[4] + l * call.value_dim;
+    std::fill_n(y[l], channels, 0.0f);
+  }
+  MeanQueries queries(call, tile, h, q_rows, s);
+  for (const Step& step : path.steps()) {
+    if (step.num_keys > 0) climb_step(call, tile, step, h, queries.rows(step), s, e, y);
+    mean_energies(call, tile, step, h, /*keeps=*/true, e);
+    queries.widen(step);
+  }
+  const WalkNode& root = *path.steps().back().family;
+  if (tile.first + tile.count == end_of(root)) {
+    const int64_t n = &root - p.walk.nodes.data();
+    call.root_energy[n * p.heads + h] = t_of(call, root, h) = e[tile.count - 1];
+  }
+  for (int64_t l = 0; l < tile.count; ++l) {
+    float* row = out.row(tile.first + l, h, y[l]);
+    if (row != y[l]) std::copy_n(y[l], channels, row);
+    out.finish(tile.first + l, h, y[l]);
+  }
+}
+
+// Means of a node that ends in a tile.
+void pool_all(const Call& call, const WalkNode& node, HeadRange range, Scratch& s) {
+  const NodeSource q = queries_of(call);
+  pool_keys(call, node, range, s);
+  for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
+    pool_node(call, q, node, h, s.staged[0], call.mean_q + (node.inner * call.p.heads + h) * call.dim);
+  }
+}
+
+void prefix_forward_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
+  Climb path(call);
+  for_each_tile(call.p.walk.nodes[n], [&](const LeafTile& tile) {
+    for (int64_t l = tile.first; l < tile.first + tile.count; ++l) {
+      for_each_closing(call, l, [&](const WalkNode& node) { pool_all(call, node, range, s); });
+    }
+    path.collect(tile);
+    for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) climb(call, path, tile, h, s);
+  });
+}
+
+// What backward keeps of one step of a tile, a number a lane.
+struct StepNumbers {
+  HWY_ALIGN float m[kLanes];      // the share of what is below
+  HWY_ALIGN float below[kLanes];  // grad_out · y
+  HWY_ALIGN float all[kLanes];    // grad_out · y'
+  HWY_ALIGN float t_bar[kLanes];  // gradient by t
+  HWY_ALIGN float pi[kLanes];     // the share of y' in the output
+};
+
+// Weights p_j and products grad_out · v_j of all keys of a step, [key][lane]; t in place of e, grad_out · y' in place
+// of grad_out · y.
+void climb_step_again(const Call& call, const LeafTile& tile, const Step& step, int64_t h,
+                      const float* const* mean_rows, Scratch& s, float* weights, float* products, float* e,
+                      float* gathered, StepNumbers& numbers) {
+  const F f;
+  const float* position_rows[kLanes];
+  KeyBlock keys;
+  interleave_lanes(step, mean_rows, in_lanes(call.p.dim), s);
+  if (call.position_dim > 0) {
+    interleave_positions(call, tile, *step.family, step.begin, step.end, h, s, position_rows);
+  }
+  const QueryTile queries = {s.columns, s.position_columns};
+  const V nothing = hn::Set(f, kMinusInfinity), zero = hn::Zero(f), inside = hn::Load(f, e);
+  V most = inside;
+  for_each_key_block(call, tile, step, h, s, keys, [&](int64_t first) {
+    score_block(call, queries, keys, weights + first * kLanes);
+    dot_blocks(s.y_columns, keys.v, keys.count, in_lanes(call.p.value_dim), 1.0f, products + first * kLanes, kLanes);
+    for (int64_t j = first; j < first + keys.count; ++j) most = hn::Max(most, hn::Load(f, weights + j * kLanes));
+  });
+  const V shift = hn::IfThenZeroElse(hn::Eq(most, nothing), most);
+  const V below = exp_lanes(hn::Sub(inside, shift));
+  V sum = below;
+  for (int64_t j = 0; j < step.num_keys; ++j) {
+    const V weight = exp_lanes(hn::Sub(hn::Load(f, weights + j * kLanes), shift));
+    hn::Store(weight, f, weights + j * kLanes);
+    sum = hn::Add(sum, weight);
+  }
+  const M is_empty = hn::Eq(sum, zero);
+  const V inverse = hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), sum));
+  const V m = hn::Mul(below, inverse), before = hn::Load(f, gathered);
+  V all = hn::Mul(m, before);
+  for (int64_t j = 0; j < step.num_keys; ++j) {
+    const V weight = hn::Mul(hn::Load(f, weights + j * kLanes), inverse);
+    const V part = hn::Mul(weight, hn::Load(f, products + j * kLanes));
+    hn::Store(weight, f, weights + j * kLanes);
+    all = hn::Add(all, hn::IfThenZeroElse(hn::Eq(weight, zero), part));
+  }
+  hn::Store(m, f, numbers.m);
+  hn::Store(before, f, numbers.below);
+  hn::Store(all, f, numbers.all);
+  hn::Store(all, f, gathered);
+  hn::Store(hn::IfThenElse(is_empty, nothing, hn::Add(shift, log_lanes(sum))), f, e);
+}
+
+// Gradients by t of a step's lanes from those by its parent's e: a lane's own mean holds its t, and those of later
+// leaves hold the t of the last leaf of a child.
+void adjoint_of_means(const Call& call, const LeafTile& tile, const Step& step, int64_t h, const float* e_bar,
+                      StepNumbers& numbers) {
+  const auto nodes = call.p.walk.nodes;
+  const WalkNode& family = *step.family;
+  float& carried = call.mean_slopes[family.inner * call.p.heads + h];
+  float later = end_of(family) > tile.first + tile.count ? carried : 0.0f;  // Σ ē / n over the leaves to the right
+  int64_t child = child_above(call, family, tile.first + step.end - 1);
+  for (int64_t l = step.end - 1; l >= step.begin; --l) {
+    const int64_t leaf = tile.first + l;
+    if (leaf < nodes[child].first_leaf) --child;
+    const float own = e_bar[l] / static_cast<float>(leaf + 1 - family.first_leaf);
+    const bool is_last = leaf + 1 == end_of(nodes[child]);
+    numbers.t_bar[l] = static_cast<float>(leaf + 1 - nodes[child].first_leaf) * (is_last ? own + later : own);
+    later += own;
+  }
+  carried = later;
+}
+
+// Gradients of mean queries, in `rows`, go to all leaves that the means are of.
+void share_queries(const Call& call, const LeafTile& tile, const Step& step, int64_t h, const float* const* rows,
+                   float* const* grad_q) {
+  const F f;
+  const auto nodes = call.p.walk.nodes;
+  const int64_t last_child = child_above(call, *step.family, tile.first + step.end - 1);
+  const auto later_row = [&](const WalkNode& node) {
+    return call.grad_mean_q + (node.inner * call.p.heads + h) * call.dim;
+  };
+  for (int64_t c = 0; c < in_lanes(call.p.dim); c += kLanes) {
+    int64_t child = last_child;
+    const bool goes_on = end_of(nodes[child]) > tile.first + tile.count;
+    V sum = goes_on ? hn::LoadU(f, later_row(nodes[child]) + c) : hn::Zero(f);
+    for (int64_t l = step.end - 1; l >= step.begin; --l) {
+      const int64_t leaf = tile.first + l;
+      if (leaf < nodes[child].first_leaf) {
+        --child;
+        sum = hn::Zero(f);
+      }
+      const V share = hn::Set(f, 1.0f / static_cast<float>(leaf + 1 - nodes[child].first_leaf));
+      sum = hn::MulAdd(hn::LoadU(f, rows[l] + c), share, sum);
+      hn::StoreU(hn::Add(hn::LoadU(f, grad_q[l] + c), sum), f, grad_q[l] + c);
+    }
+    if (nodes[child].first_leaf < tile.first) hn::StoreU(sum, f, later_row(nodes[child]) + c);
+  }
+}
+
+// Gradients of one step's keys, positions and mean queries.
+void step_backward(const Call& call, const LeafTile& tile, const Step& step, int64_t h, const float* const* mean_rows,
+                   const float* const* y_rows, const StepNumbers& numbers, float* weights, float* products,
+                   const KeyGradients& sums, Scratch& s, float* const* grad_q) {
+  const F f;
+  const int64_t channels = in_lanes(call.p.dim), lanes = step.end - step.begin;
+  const float* position_rows[kLanes];
+  float* rows[kLanes];
+  KeyBlock keys;
+  HWY_ALIGN float scales[kLanes];
+  std::fill_n(scales, kLanes, call.p.scale);
+  for (int64_t l = 0; l < kLanes; ++l) rows[l] = s.staged[6] + l * call.dim;
+  if (call.position_dim > 0) {
+    interleave_positions(call, tile, *step.family, step.begin, step.end, h, s, position_rows);
+  }
+  const V t_bar = hn::Load(f, numbers.t_bar), pi = hn::Load(f, numbers.pi), all = hn::Load(f, numbers.all);
+  for_each_key_block(call, tile, step, h, s, keys, [&](int64_t first) {
+    float *p = weights + first * kLanes, *s_bar = products + first * kLanes;
+    for (int64_t j = 0; j < keys.count; ++j) {
+      const V weight = hn::Load(f, p + j * kLanes);
+      const V change = hn::MulAdd(pi, hn::Sub(hn::Load(f, s_bar + j * kLanes), all), t_bar);
+      // a lane that does not see a key has no part in its gradient, whatever numbers it holds
+      const M is_hidden = hn::Eq(weight, hn::Zero(f));
+      hn::Store(hn::IfThenZeroElse(is_hidden, hn::Mul(weight, change)), f, s_bar + j * kLanes);
+      hn::Store(hn::IfThenZeroElse(is_hidden, hn::Mul(weight, pi)), f, p + j * kLanes);
+    }
+    Combination combination;
+    combination.a = s_bar + step.begin, combination.term_step = kLanes;
+    combination.terms = keys.k, combination.num_terms = keys.count;
+    combination.row_scale = scales, combination.adds = first > 0;
+    combine_rows(combination, lanes, channels, rows + step.begin);
+    const int64_t node = step.family->first_child + first;
+    add_to_keys(call, keys, node, h / call.group, s_bar, p, mean_rows, y_rows, sums.k, sums.v);
+    if (call.position_dim > 0) add_to_positions(call, tile, *step.family, keys, node, h, s_bar, position_rows, s);
+  });
+  share_queries(call, tile, step, h, rows, grad_q);
+}
+
+void climb_backward(const Call& call, const Climb& path, const LeafTile& tile, int64_t h, const KeyGradients& sums,
+                    std::vector<StepNumbers>& numbers, Scratch& s) {
+  const AttentionParams& p = call.p;
+  const Source q(p.q, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
+  const Target grad_q(call.grad_q, p.storage, p.dim);
+  const auto& steps = path.steps();
+  const WalkNode& root = *steps.back().family;
+  const float *q_rows[kLanes], *y_rows[kLanes];
+  float* rows[kLanes];
+  HWY_ALIGN float e[kLanes], gathered[kLanes], e_bar[kLanes] = {}, pi[kLanes];
+  std::fill_n(e, kLanes, kMinusInfinity);
+  std::fill_n(gathered, kLanes, 0.0f);
+  std::fill_n(pi, kLanes, 1.0f);
+  gather_tile(grad_out, tile, h, call.value_dim, s.staged[3], s, y_rows, s.y_columns);
+  for (int64_t l = 0; l < tile.count; ++l) {
+    q_rows[l] = q.read(tile.first + l, h, s.staged[0] + l * call.dim);
+    rows[l] = grad_q.row(tile.first + l, h, s.staged[4] + l * call.dim);
+    std::fill_n(rows[l], in_lanes(p.dim), 0.0f);
+  }
+  numbers.resize(steps.size());
+
+  int64_t used = 0;  // keys of the steps so far
+  MeanQueries queries(call, tile, h, q_rows, s);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    float *weights = s.path_weights + used * kLanes, *products = s.path_products + used * kLanes;
+    climb_step_again(call, tile, steps[i], h, queries.rows(steps[i]), s, weights, products, e, gathered, numbers[i]);
+    mean_energies(call, tile, steps[i], h, /*keeps=*/false, e);
+    queries.widen(steps[i]);
+    used += steps[i].num_keys;
+  }
+  if (tile.first + tile.count == end_of(root)) {
+    const int64_t n = &root - p.walk.nodes.data();
+    e_bar[tile.count - 1] = call.grad_root_energy[n * p.heads + h];
+  }
+  for (size_t i = steps.size(); i-- > 0;) {
+    StepNumbers& here = numbers[i];
+    std::fill_n(here.t_bar, kLanes, 0.0f);
+    std::fill_n(here.pi, kLanes, 0.0f);
+    adjoint_of_means(call, tile, steps[i], h, e_bar, here);
+    for (int64_t l = steps[i].begin; l < steps[i].end; ++l) {
+      here.pi[l] = pi[l];
+      e_bar[l] = here.m[l] == 0 ? 0.0f : here.m[l] * (here.t_bar[l] + pi[l] * (here.below[l] - here.all[l]));
+      pi[l] *= here.m[l];
+    }
+  }
+  used = 0;
+  MeanQueries again(call, tile, h, q_rows, s);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    float *weights = s.path_weights + used * kLanes, *products = s.path_products + used * kLanes;
+    // lanes without keys are below a first child, whose mean queries nobody looks with
+    if (steps[i].num_keys > 0) {
+      step_backward(call, tile, steps[i], h, again.rows(steps[i]), y_rows, numbers[i], weights, products, sums, s,
+                    rows);
+    }
+    again.widen(steps[i]);
+    used += steps[i].num_keys;
+  }
+  for (int64_t l = 0; l < tile.count; ++l) grad_q.finish(tile.first + l, h, rows[l]);
+}
+
+void prefix_backward_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
+  const WalkNode& root = call.p.walk.nodes[n];
+  KeyGradients sums(call, root, range, s);
+  Climb path(call);
+  std::vector<StepNumbers> numbers;
+  for_each_tile_back(root, [&](const LeafTile& tile) {
+    path.collect(tile);
+    sums.clear_from(path.first_leaf());
+    for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
+      climb_backward(call, path, tile, h, sums, numbers, s);
+    }
+    sums.finish(tile);
+  });
+}
+
+}  // namespace
+}  // namespace ramify::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ramify::cpu {
+
+RAMIFY_CPU_STEP(prefix_forward, int64_t)
+RAMIFY_CPU_STEP(prefix_backward, int64_t)
+
+}  // namespace ramify::cpu
+#endif
