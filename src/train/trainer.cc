@@ -55,6 +55,7 @@ Trainer::Trainer(TrainerParts parts)
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     total_steps_ += static_cast<int64_t>(loader_.batches(epoch).size());
   }
+  parts_.model.set_table_gradient(TableGradient::rows);
   warmup_steps_ = std::llround(options_.warmup * static_cast<double>(total_steps_));
 }
 
