@@ -4,7 +4,8 @@
 usage: experiments/profile.py [--after SECONDS] [--seconds SECONDS] [--operations N] -- build/release/ramify train ...
 
 main thread: percent of the wall time of the thread that trains. What it waits for at the end of a parallel part belongs
-to the operation that waits; time in which it does not run at all is "asleep". A call of the attention op counts with all
+to the operation that waits; time in which it sleeps is "asleep". Time in which it could run but other programs (or perf)
+had its processor is left out, and said: on a quiet machine there is little. A call of the attention op counts with all
 that it calls; of everything else the innermost torch operation counts, so that the bias that is copied before a product
 is no product.
 
@@ -15,7 +16,6 @@ The command is stopped after the sampling. Needs perf (Debian: linux-perf) and t
 """
 
 import argparse
-import os
 import re
 import signal
 import subprocess
@@ -26,39 +26,45 @@ from collections import Counter
 from pathlib import Path
 
 PRODUCTS, ATTENTION, WAITING = "matrix products", "attention op", "waiting for the other thread"
-ASLEEP, OTHER = "asleep", "other operations"
+ASLEEP, OTHER, MEMORY = "asleep", "other operations", "memory from the system"
 
 # The first that matches "symbol (library)" counts.
 GROUPS = (
     (PRODUCTS, r"gemm|gemv|dnnl_|mkl_blas|_scopy_"),
-    ("layer norm", r"[Ll]ayer_?[Nn]orm|RowwiseMoments|GammaBeta|norm_(forward|backward)|centre_row|HeadNorm"),
-    ("activation", r"[Gg]elu|bias_gelu"),
+    ("layer norm", r"[Ll]ayer_?[Nn]orm|RowwiseMoments|GammaBeta|norm_(forward|backward|centre|load|store)|HeadNorm"),
+    ("activation", r"[Gg]elu"),
     ("optimizer and clipping", r"[Aa]dam|norm_kernel|clip|lerp|addcdiv|addcmul"),
-    ("rows of tables", r"sum_rows|sum_taken|taken_rows|TakeRows|[Ee]mbedding"),
+    ("rows of tables", r"sum_taken|taken_rows|TakeRows|[Ee]mbedding"),
     (ATTENTION, r"libramify_kernels|libramify_ops"),
     ("reading and batching", r"libramify_(signal|text|io|report|train)|libicu|libzstd|nlohmann|libsentencepiece"),
     (WAITING, r"libgomp|libpthread|futex|sched"),
-    ("memory from the system", r"\[kernel|libc\.so"),
+    (MEMORY, r"\[kernel|libc\.so|WarmMemory"),
     (OTHER, r""),
 )
 
-# Of the main thread: the op wherever it is in the stack; else the innermost frame that one of these matches.
-IN_ATTENTION = re.compile(r"ramify::(fused_op|run_forward|run_backward|call_attention)")
+# Of the main thread: what is anywhere in the stack of calls; else the innermost call that one of OPERATIONS matches.
+ANYWHERE = (
+    (ATTENTION, r"ramify::(fused_op|run_forward|run_backward|call_attention)"),
+    ("layer norm", r"norm_(forward|backward)|HeadNorm"),
+    ("activation", r"bias_gelu|BiasGelu"),
+    ("optimizer and clipping", r"AdamW::|adamw"),
+    ("rows of tables", r"TakeRows|taken_rows"),
+)
 OPERATIONS = (
     (PRODUCTS, r"gemm|gemv|mkl_blas|at::_ops::(mm|addmm|addmm_|bmm|baddbmm|linear)(_\w+)?::"),
-    ("layer norm", r"norm_(forward|backward)|HeadNorm|at::_ops::native_layer_norm"),
-    ("activation", r"BiasGelu|at::_ops::gelu"),
-    ("optimizer and clipping", r"AdamW::|adamw"),
-    ("rows of tables", r"TakeRows|at::_ops::_?embedding"),
+    ("layer norm", r"at::_ops::native_layer_norm"),
+    ("activation", r"at::_ops::gelu"),
+    ("rows of tables", r"at::_ops::_?embedding"),
     (ATTENTION, r"ramify::cpu::"),
-    (OTHER, r"at::_ops::"),
+    (MEMORY, r"WarmMemory|^_int_|malloc|memalign|^(__)?(cfree|free|munmap|madvise)\b"),
+    (OTHER, r"at::_ops::|RangeMeans"),
     ("reading and batching", r"ramify::train::(Feeder|to_tensors)|ramify::signal::"),
     ("autograd", r"torch::autograd::"),
 )
 
 
-def sample(command: list[str], after: float, seconds: float, data: Path) -> tuple[int, float]:
-    """The process, and the part of the time that its main thread ran."""
+def sample(command: list[str], after: float, seconds: float, data: Path) -> tuple[float, float]:
+    """Samples into data/main and data/all. The parts of the time that the main thread ran, and had to wait for others."""
     with tempfile.TemporaryFile() as log:
         program = subprocess.Popen(command, stdout=log, stderr=log)
         try:
@@ -66,38 +72,51 @@ def sample(command: list[str], after: float, seconds: float, data: Path) -> tupl
             if program.poll() is not None:
                 log.seek(0)
                 sys.exit(f"the command ended before its profile:\n{log.read().decode(errors='replace')}")
-            ran, began = seconds_of_main_thread(program.pid), time.monotonic()
-            perf = ["perf", "record", "-q", "-F", "199", "--call-graph", "dwarf,16384", "-o", data, "-p", str(program.pid)]
-            subprocess.run([*perf, "--", "sleep", str(seconds)], check=True)
-            ran, wall = seconds_of_main_thread(program.pid) - ran, time.monotonic() - began
+            ran, waited, began = *seconds_of_main_thread(program.pid), time.monotonic()
+            pid, pause = str(program.pid), ["--", "sleep", str(seconds)]
+            stacks_of_main = ["--call-graph", "dwarf,16384", "-F", "97", "-t", pid, "-o", data / "main"]
+            others = subprocess.Popen(["perf", "record", "-q", "-F", "499", "-p", pid, "-o", data / "all", *pause])
+            subprocess.run(["perf", "record", "-q", *stacks_of_main, *pause], check=True)
+            ran, waited = (now - then for now, then in zip(seconds_of_main_thread(program.pid), (ran, waited)))
+            wall = time.monotonic() - began
+            others.wait()
         finally:
             program.send_signal(signal.SIGINT)
             program.wait()
-    return program.pid, min(ran / wall, 1.0)
+    return min(ran / wall, 1.0), waited / wall
 
 
-def seconds_of_main_thread(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def seconds_of_main_thread(pid: int) -> tuple[float, float]:
+    """How long it ran, and how long it could have but there was no processor."""
+    ran, waited, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    return int(ran) * 1e-9, int(waited) * 1e-9
 
 
 def stacks(data: Path):
-    """Thread and frames ("symbol (library)", innermost first) of each sample."""
-    script = ["perf", "script", "-i", data, "-F", "tid,ip,sym,dso", "--no-inline"]
+    """Calls ("symbol (library)", innermost first) of each sample."""
+    script = ["perf", "script", "-i", data, "-F", "ip,sym,dso", "--no-inline"]
     with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as lines:
-        thread, frames = 0, []
+        frames = []
         for line in lines.stdout:
             words = line.split(maxsplit=1)
-            if not words:
-                if frames:
-                    yield thread, frames
-                frames = []
-            elif len(words) == 1:
-                thread = int(words[0])
-            else:
+            if len(words) > 1:
                 frames.append(words[1].strip())
+            elif frames:
+                yield frames
+                frames = []
         if frames:
-            yield thread, frames
+            yield frames
+
+
+def leaf_shares(data: Path) -> Counter:
+    """Percent of the samples by group, whoever called."""
+    report = ["perf", "report", "-i", data, "--no-children", "--sort", "dso,symbol", "--field-separator", "|"]
+    lines = subprocess.run(report, check=True, capture_output=True, text=True).stdout.splitlines()
+    shares = Counter()
+    for line in lines:
+        if match := re.match(r"\s*([\d.]+)%?\s*\|(.*)", line):
+            shares[group_of(match[2])] += float(match[1])
+    return shares
 
 
 def group_of(frame: str) -> str:
@@ -105,15 +124,16 @@ def group_of(frame: str) -> str:
 
 
 def operation_of(frames: list[str]) -> tuple[str, str]:
-    """The group of a stack, and a name of what it is more precisely."""
-    if any(IN_ATTENTION.search(frame) for frame in frames):
-        return ATTENTION, "attention"
+    """The group of a stack of calls, and what it is more precisely."""
+    for group, pattern in ANYWHERE:
+        if any(re.search(pattern, frame) for frame in frames):
+            return group, group
     for frame in frames:
         for group, pattern in OPERATIONS:
             if re.search(pattern, frame):
-                name = re.search(r"at::_ops::(\w+)::", frame) or re.search(r"((?:\w+::)*\w+)\(?", frame)
-                return group, name[1] if group != PRODUCTS else "product"
-    return (group_of(frames[0]), frames[0][:60])
+                name = re.search(r"at::_ops::(\w+)::", frame)
+                return group, f"{group}: {name[1] if name else frames[0][:70]}"
+    return group_of(frames[0]), f"{group_of(frames[0])}: {frames[0][:70]}"
 
 
 def print_table(title: str, counts: Counter, order: list[str], scale: float) -> None:
@@ -131,22 +151,23 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=0, help="also the N largest operations of the main thread")
     parser.add_argument("command", nargs="+", help="what is run, after --")
     options = parser.parse_args()
-    everything, of_main, operations = Counter(), Counter(), Counter()
+    of_main, operations = Counter(), Counter()
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "perf.data"
-        main_thread, running = sample(options.command, options.after, options.seconds, data)
-        for thread, frames in stacks(data):
-            everything[group_of(frames[0])] += 1
-            if thread == main_thread:
-                group, name = operation_of(frames)
-                of_main[group] += 1
-                operations[name] += 1
+        data = Path(folder)
+        running, robbed = sample(options.command, options.after, options.seconds, data)
+        for frames in stacks(data / "main"):
+            group, name = operation_of(frames)
+            of_main[group] += 1
+            operations[name] += 1
+        everything = leaf_shares(data / "all")
     if not of_main:
         sys.exit("perf found nothing of the main thread")
-    scale = 100 * running / of_main.total()
-    of_main[ASLEEP] = of_main.total() * (1 / running - 1)
+    awake = min(running / (1 - robbed), 1.0)
+    scale = 100 * awake / of_main.total()
+    of_main[ASLEEP] = of_main.total() * (1 / awake - 1)
     order = [name for name, _ in GROUPS[:-1]] + ["autograd", OTHER, ASLEEP]
     print_table("main thread, percent of wall time", of_main, order, scale)
+    print(f"  ({100 * robbed:.1f}% more: other programs had its processor)")
     for name, count in operations.most_common(options.operations):
         print(f"    {scale * count:6.2f}%  {name}")
     print_table("all threads, percent of samples", everything, order, 100 / everything.total())

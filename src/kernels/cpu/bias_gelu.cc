@@ -23,7 +23,10 @@ HWY_INLINE Gelu gelu_at(V u) {
   const F f;
   const V one = hn::Set(f, 1.0f);
   const V bell = exp_lanes(hn::Mul(hn::Mul(u, u), hn::Set(f, -0.5f)));
-  const V t = hn::Div(one, hn::MulAdd(hn::Abs(u), hn::Set(f, 0.3275911f * 0.70710678118654752f), one));
+  const V below = hn::MulAdd(hn::Abs(u), hn::Set(f, 0.3275911f * 0.70710678118654752f), one);
+  V t = hn::ApproximateReciprocal(below);  // 8 bits at least; each step of Newton's doubles them
+  t = hn::Mul(t, hn::NegMulAdd(below, t, hn::Set(f, 2.0f)));
+  t = hn::Mul(t, hn::NegMulAdd(below, t, hn::Set(f, 2.0f)));
   V p = hn::Set(f, 0.5f * 1.061405429f);
   p = hn::MulAdd(p, t, hn::Set(f, 0.5f * -1.453152027f));
   p = hn::MulAdd(p, t, hn::Set(f, 0.5f * 1.421413741f));
@@ -33,15 +36,22 @@ HWY_INLINE Gelu gelu_at(V u) {
   return {bell, hn::IfThenElse(hn::Lt(u, hn::Zero(f)), tail, hn::Sub(one, tail))};
 }
 
+// step(c, count) for each vector of a row: whole ones, known to be so, and the rest.
+template <class Step>
+HWY_INLINE void for_gelu_vectors(int64_t width, const Step& step) {
+  int64_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) step(c, kLanes);
+  if (c < width) step(c, width - c);
+}
+
 void bias_gelu_forward_impl(const BiasGeluParams& p, float* y, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const float* x = p.x + row * p.width;
     float* to = y + row * p.width;
-    for (int64_t c = 0; c < p.width; c += kLanes) {
-      const int64_t count = p.width - c;
+    for_gelu_vectors(p.width, [&](int64_t c, int64_t count) HWY_ATTR {
       const V u = hn::Add(load_first(x + c, count), load_first(p.bias + c, count));
       store_first(hn::Mul(u, gelu_at(u).share), to + c, count);
-    }
+    });
   }
 }
 
@@ -53,15 +63,14 @@ void bias_gelu_backward_impl(const BiasGeluParams& p, const BiasGeluBackward& b,
   for (int64_t row = begin; row < end; ++row) {
     const float *x = p.x + row * p.width, *grad = b.grad_y + row * p.width;
     float* to = b.grad_x + row * p.width;
-    for (int64_t c = 0; c < p.width; c += kLanes) {
-      const int64_t count = p.width - c;
+    for_gelu_vectors(p.width, [&](int64_t c, int64_t count) HWY_ATTR {
       const V u = hn::Add(load_first(x + c, count), load_first(p.bias + c, count));
       const Gelu gelu = gelu_at(u);
       const V slope = hn::MulAdd(hn::Mul(u, hn::Set(f, 0.39894228040143268f)), gelu.bell, gelu.share);
       const V g = hn::Mul(load_first(grad + c, count), slope);
       store_first(g, to + c, count);
       store_first(hn::Add(g, load_first(grad_bias + c, count)), grad_bias + c, count);
-    }
+    });
   }
 }
 

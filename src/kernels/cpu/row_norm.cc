@@ -10,6 +10,11 @@
 #include "kernels/cpu/row_norm.h"
 #include "kernels/cpu/simd/rows-inl.h"
 
+// Loops over registers.
+#ifndef RAMIFY_UNROLL
+#define RAMIFY_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
 namespace {
@@ -131,12 +136,122 @@ void norm_backward_rows(const NormParams& p, const NormBackward& b, int64_t begi
   }
 }
 
+// The same for rows of a few whole vectors, which stay in registers.
+template <int Vectors>
+struct NormRow {
+  V at[Vectors];
+};
+
+template <class Lanes, int Vectors>
+HWY_INLINE float norm_centre(const NormParams& p, const NumberOf<Lanes>* x, NormRow<Vectors>& centred) {
+  const F f;
+  const float share = 1.0f / (Vectors * kLanes);
+  RAMIFY_UNROLL
+  for (int i = 0; i < Vectors; ++i) centred.at[i] = Lanes::load(x + i * kLanes);
+  const V first = hn::Set(f, hn::GetLane(centred.at[0]));
+  V sum = hn::Zero(f), squares = hn::Zero(f);
+  RAMIFY_UNROLL
+  for (int i = 0; i < Vectors; ++i) {
+    centred.at[i] = hn::Sub(centred.at[i], first);
+    sum = hn::Add(sum, centred.at[i]);
+  }
+  const V mean = hn::Mul(hn::SumOfLanes(f, sum), hn::Set(f, share));
+  RAMIFY_UNROLL
+  for (int i = 0; i < Vectors; ++i) {
+    centred.at[i] = hn::Sub(centred.at[i], mean);
+    squares = hn::MulAdd(centred.at[i], centred.at[i], squares);
+  }
+  return 1 / std::sqrt(sum_of_lanes(squares) * share + p.epsilon);
+}
+
+template <class Lanes, int Vectors>
+void norm_forward_vectors(const NormParams& p, const Rows& y, int64_t begin, int64_t end) {
+  const F f;
+  NormRow<Vectors> gain, bias, row;
+  RAMIFY_UNROLL
+  for (int i = 0; i < Vectors; ++i) {
+    gain.at[i] = hn::LoadU(f, p.gain + i * kLanes);
+    bias.at[i] = hn::LoadU(f, p.bias + i * kLanes);
+  }
+  for (int64_t r = begin; r < end; ++r) {
+    for (int64_t head = 0; head < p.heads; ++head) {
+      const V scale = hn::Set(f, norm_centre<Lanes, Vectors>(p, row_at<Lanes>(p.x, r, head), row));
+      NumberOf<Lanes>* to = row_at<Lanes>(y, r, head);
+      RAMIFY_UNROLL
+      for (int i = 0; i < Vectors; ++i) {
+        Lanes::store(hn::MulAdd(hn::Mul(row.at[i], scale), gain.at[i], bias.at[i]), to + i * kLanes);
+      }
+    }
+  }
+}
+
+template <class Lanes, int Vectors>
+void norm_backward_vectors(const NormParams& p, const NormBackward& b, int64_t begin, int64_t end, float* grad_gain,
+                           float* grad_bias) {
+  const F f;
+  const V share = hn::Set(f, 1.0f / (Vectors * kLanes));
+  NormRow<Vectors> gain, gain_sum, bias_sum, normal, scaled;
+  RAMIFY_UNROLL
+  for (int i = 0; i < Vectors; ++i) {
+    gain.at[i] = hn::LoadU(f, p.gain + i * kLanes);
+    gain_sum.at[i] = bias_sum.at[i] = hn::Zero(f);
+  }
+  for (int64_t r = begin; r < end; ++r) {
+    for (int64_t head = 0; head < p.heads; ++head) {
+      const V scale = hn::Set(f, norm_centre<Lanes, Vectors>(p, row_at<Lanes>(p.x, r, head), normal));
+      const NumberOf<Lanes>* grad = row_at<Lanes>(b.grad_y, r, head);
+      const NumberOf<Lanes>* more = b.more_grad_y.data ? row_at<Lanes>(b.more_grad_y, r, head) : nullptr;
+      V sum = hn::Zero(f), products = hn::Zero(f);
+      RAMIFY_UNROLL
+      for (int i = 0; i < Vectors; ++i) {
+        V g = Lanes::load(grad + i * kLanes);
+        if (more) g = hn::Add(g, Lanes::load(more + i * kLanes));
+        normal.at[i] = hn::Mul(normal.at[i], scale);
+        scaled.at[i] = hn::Mul(g, gain.at[i]);
+        gain_sum.at[i] = hn::MulAdd(g, normal.at[i], gain_sum.at[i]);
+        bias_sum.at[i] = hn::Add(g, bias_sum.at[i]);
+        sum = hn::Add(sum, scaled.at[i]);
+        products = hn::MulAdd(scaled.at[i], normal.at[i], products);
+      }
+      const V mean = hn::Mul(hn::SumOfLanes(f, sum), share), slope = hn::Mul(hn::SumOfLanes(f, products), share);
+      NumberOf<Lanes>* to = row_at<Lanes>(b.grad_x, r, head);
+      RAMIFY_UNROLL
+      for (int i = 0; i < Vectors; ++i) {
+        const V rest = hn::NegMulAdd(normal.at[i], slope, hn::Sub(scaled.at[i], mean));
+        Lanes::store(hn::Mul(rest, scale), to + i * kLanes);
+      }
+    }
+  }
+  for (int i = 0; i < Vectors; ++i) {
+    hn::StoreU(gain_sum.at[i], f, grad_gain + i * kLanes);
+    hn::StoreU(bias_sum.at[i], f, grad_bias + i * kLanes);
+  }
+}
+
+// run.operator()<Vectors>() where a row is so many whole vectors; false: it is not.
+template <class Run>
+HWY_INLINE bool with_vectors(int64_t dim, const Run& run) {
+  if (dim == kLanes) return run.template operator()<1>(), true;
+  if (dim == 2 * kLanes) return run.template operator()<2>(), true;
+  if (dim == 4 * kLanes) return run.template operator()<4>(), true;
+  if (dim == 8 * kLanes) return run.template operator()<8>(), true;
+  return false;
+}
+
 void norm_forward_impl(const NormParams& p, const Rows& y, int64_t begin, int64_t end) {
-  with_lanes(p.storage, [&]<class Lanes>(Lanes) { norm_forward_rows<Lanes>(p, y, begin, end); });
+  with_lanes(p.storage, [&]<class Lanes>(Lanes) {
+    const auto few = [&]<int Vectors>() { norm_forward_vectors<Lanes, Vectors>(p, y, begin, end); };
+    if (!with_vectors(p.dim, few)) norm_forward_rows<Lanes>(p, y, begin, end);
+  });
 }
 void norm_backward_impl(const NormParams& p, const NormBackward& b, int64_t begin, int64_t end, float* grad_gain,
                         float* grad_bias) {
-  with_lanes(p.storage, [&]<class Lanes>(Lanes) { norm_backward_rows<Lanes>(p, b, begin, end, grad_gain, grad_bias); });
+  with_lanes(p.storage, [&]<class Lanes>(Lanes) {
+    const auto few = [&]<int Vectors>() {
+      norm_backward_vectors<Lanes, Vectors>(p, b, begin, end, grad_gain, grad_bias);
+    };
+    if (!with_vectors(p.dim, few)) norm_backward_rows<Lanes>(p, b, begin, end, grad_gain, grad_bias);
+  });
 }
 
 }  // namespace
