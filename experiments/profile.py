@@ -74,7 +74,7 @@ def sample(command: list[str], after: float, seconds: float, data: Path) -> tupl
                 sys.exit(f"the command ended before its profile:\n{log.read().decode(errors='replace')}")
             ran, waited, began = *seconds_of_main_thread(program.pid), time.monotonic()
             pid, pause = str(program.pid), ["--", "sleep", str(seconds)]
-            stacks_of_main = ["--call-graph", "dwarf,16384", "-F", "97", "-t", pid, "-o", data / "main"]
+            stacks_of_main = ["--call-graph", "dwarf,16384", "-F", "197", "-t", pid, "-o", data / "main"]
             others = subprocess.Popen(["perf", "record", "-q", "-F", "499", "-p", pid, "-o", data / "all", *pause])
             subprocess.run(["perf", "record", "-q", *stacks_of_main, *pause], check=True)
             ran, waited = (now - then for now, then in zip(seconds_of_main_thread(program.pid), (ran, waited)))
