@@ -16,6 +16,12 @@ enum class Causal {
   prefix,  // row i is the last row of the tree cut after leaf i: the form for language models
 };
 
+// What the gradient of a table of vectors is. A table that is not in float32 on the CPU has dense ones only.
+enum class TableGradient {
+  dense,  // as torch's optimizers want it
+  rows,   // sparse: the rows that were taken, ascending and each once, and their sums
+};
+
 // Below this alpha attention is exactly softmax and has no gradient by alpha: entmax would divide by almost nothing.
 inline constexpr double kSoftmaxAlpha = 1 + 1e-3;
 

@@ -1,7 +1,6 @@
 #include "models/layers.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
@@ -14,6 +13,7 @@
 
 #include <chrono>
 
+#include "ops/table_rows.h"
 #include "ramify/attention.h"
 
 namespace ramify::models {
@@ -64,7 +64,7 @@ Table::Table(int64_t rows, int64_t width) {
 }
 
 at::Tensor Table::forward(const at::Tensor& ids) const {
-  return at::embedding(weight(), ids);
+  return table_rows(weight(), ids, gradient_);
 }
 
 at::Tensor activate(const at::Tensor& rows, Activation activation) {

@@ -12,6 +12,7 @@
 #include "models/exact_attention.h"
 #include "models/packed_texts.h"
 #include "ramify/nn/module.h"
+#include "ramify/options.h"
 
 namespace ramify::models {
 
@@ -41,6 +42,10 @@ class Table : public nn::Module {
   Table(int64_t rows, int64_t width);
   at::Tensor forward(const at::Tensor& ids) const;
   const at::Tensor& weight() const { return parameter("weight"); }
+  void set_gradient(TableGradient gradient) { gradient_ = gradient; }
+
+ private:
+  TableGradient gradient_ = TableGradient::dense;
 };
 
 at::Tensor activate(const at::Tensor& rows, Activation activation);

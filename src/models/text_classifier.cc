@@ -148,6 +148,10 @@ void TextClassifier::set_compute_dtype(at::ScalarType dtype) {
   if (dtype != at::kFloat) throw std::invalid_argument("architecture: computes in float32 only; leave --dtype out");
 }
 
+void TextClassifier::set_table_gradient(TableGradient gradient) {
+  encoder_->set_table_gradient(gradient);
+}
+
 void TextClassifier::load(const std::string& folder) {
   const at::NoGradGuard no_grad;
   const auto published = load_encoder(folder);

@@ -85,8 +85,10 @@ Encoder::State Encoder::first_state(const Batch& batch, bool training) const {
                .leaf = {},
                .leaf_count = {}}};
   if (!positions_) return state;
-  const bool of_tokens = config_.keys == Keys::tokens && batch.positions.keys.defined();
-  state.positions = positions_->forward(batch, of_tokens ? leaves_->table(inputs_.key_table) : at::Tensor());
+  const PositionInput& input = batch.positions;
+  const bool of_tokens = config_.keys == Keys::tokens && input.keys.defined() && input.key_tokens.defined();
+  state.positions =
+      positions_->forward(batch, of_tokens ? leaves_->rows(inputs_.key_table, input.key_tokens) : at::Tensor());
   return state;
 }
 
@@ -138,6 +140,10 @@ at::Tensor Encoder::node_mass(const Batch& batch, int64_t layer) const {
 
 void Encoder::set_table(std::string_view modality, const at::Tensor& values, bool trainable) {
   leaves_->set_table(modality, values, trainable);
+}
+
+void Encoder::set_table_gradient(TableGradient gradient) {
+  leaves_->set_table_gradient(gradient);
 }
 
 void Encoder::set_compute_dtype(at::ScalarType dtype) {

@@ -3,16 +3,15 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 
-#include "nn/activation.h"
 #include "nn/linear.h"
 #include "nn/projections.h"
 #include "nn/rows.h"
+#include "ops/head_norm.h"
 
 namespace ramify::nn {
 namespace {
@@ -24,6 +23,11 @@ std::vector<at::Tensor> leaves_of(const std::vector<LeafRows>& parts) {
   std::vector<at::Tensor> leaves;
   for (const LeafRows& part : parts) leaves.push_back(part.leaves);
   return leaves;
+}
+
+// a + b, in the memory of a where that will do: nobody else needs it.
+at::Tensor plus(at::Tensor a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && !a.is_view() ? a.add_(b) : a + b;
 }
 
 }  // namespace
@@ -63,7 +67,8 @@ Layer::Layer(const LayerConfig& config, Activation activation, std::vector<Layer
 }
 
 struct Layer::Heads {
-  at::Tensor q, k, v;  // [T, heads, head_dim] in leaf order; k is undefined without attention
+  at::Tensor q, k, v;   // [T, heads, head_dim] in leaf order; k is undefined without attention
+  at::Tensor residual;  // q, for what is added to it
 };
 
 Layer::Heads Layer::project(const std::vector<LeafRows>& leaves, at::ScalarType dtype) const {
@@ -76,17 +81,16 @@ Layer::Heads Layer::project(const std::vector<LeafRows>& leaves, at::ScalarType 
     const at::Tensor all = rows.size() == 1 ? rows[0] : interleave(rows, leaves_of(leaves));
     return all.view({all.size(0), config_.heads, config_.head_dim});
   };
-  Heads heads{.q = normalized("query_norm", joined(parts[0])), .k = {}, .v = joined(parts[1])};
+  const auto [q, residual] =
+      head_norm_for_two(joined(parts[0]), parameter("query_norm_weight"), parameter("query_norm_bias"));
+  Heads heads{.q = q, .k = {}, .v = joined(parts[1]), .residual = residual};
   if (config_.normalize_values) heads.v = normalized("value_norm", heads.v);
   if (parts.size() == 3) heads.k = normalized("key_norm", joined(parts[2]));
   return heads;
 }
 
-// Each head by itself, with one gain for all heads.
 at::Tensor Layer::normalized(const std::string& norm, const at::Tensor& rows) const {
-  const at::ScalarType dtype = rows.scalar_type();
-  return at::layer_norm(rows, {config_.head_dim}, parameter(norm + "_weight").to(dtype),
-                        parameter(norm + "_bias").to(dtype));
+  return head_norm(rows, parameter(norm + "_weight"), parameter(norm + "_bias"));
 }
 
 at::Tensor Layer::alpha(const ForestTensors& forest) const {
@@ -114,21 +118,22 @@ AttentionOptions Layer::options(const ForestTensors& forest, const LayerPosition
   return options;
 }
 
-// What attention gives each leaf, [T, heads, head_dim]; without attention its own value.
+// What attention gives each leaf, or without attention its own value, and the residual: [T, heads, head_dim].
 at::Tensor Layer::mixed(const Heads& heads, const ForestTensors& forest, const LayerPositions& positions,
                         at::ScalarType dtype) const {
-  if (config_.attention == Attention::none) return heads.v;
+  if (config_.attention == Attention::none) return heads.v + heads.residual;
   const AttentionOptions with = options(forest, positions, dtype);
-  if (config_.favor_features == 0) return attention(heads.q, heads.k, heads.v, forest, with);
-  return composed_attention(heads.q, heads.k, heads.v, forest, with, FavorAttention(config_.favor_features)).out;
+  if (config_.favor_features == 0) return plus(attention(heads.q, heads.k, heads.v, forest, with), heads.residual);
+  const FavorAttention inner(config_.favor_features);
+  return composed_attention(heads.q, heads.k, heads.v, forest, with, inner).out + heads.residual;
 }
 
 at::Tensor Layer::forward(const ForestTensors& forest, const std::vector<LeafRows>& leaves,
                           const LayerPositions& positions, at::ScalarType dtype) const {
   if (leaves.empty()) return at::zeros({0, config_.width}, parameter("query_norm_weight").options());
   const Heads heads = project(leaves, dtype);
-  const at::Tensor rows = mixed(heads, forest, positions, dtype) + heads.q;
-  return activate(output_->forward(rows.flatten(1), dtype), activation_);
+  const at::Tensor rows = mixed(heads, forest, positions, dtype);
+  return output_->forward(rows.flatten(1), activation_, dtype);
 }
 
 at::Tensor Layer::node_mass(const ForestTensors& forest, const std::vector<LeafRows>& leaves,

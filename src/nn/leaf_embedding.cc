@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "ops/table_rows.h"
+
 namespace ramify::nn {
 namespace {
 
@@ -35,9 +37,9 @@ class LeafEmbedding::Vectors : public Module {
   }
 
   // [n, width]
-  at::Tensor forward(const LeafInput& input) const {
+  at::Tensor forward(const LeafInput& input, TableGradient gradient) const {
     check(input);
-    if (modality_.feature == Feature::ids) return at::embedding(parameter("table"), input.id);
+    if (modality_.feature == Feature::ids) return table_rows(table(), input.id, gradient);
     const at::Tensor value =
         input.value.scalar_type() == at::kByte ? input.value.to(at::kFloat) * kByteScale : input.value;
     if (modality_.feature == Feature::dense) return value;
@@ -111,7 +113,7 @@ std::vector<LeafRows> LeafEmbedding::forward(const Batch& batch) const {
     const LeafInput& input = batch.leaves[m];
     if (num_rows(input) == 0) continue;
     count += num_rows(input);
-    rows.push_back({m, vectors_[m]->forward(input), input.leaf});
+    rows.push_back({m, vectors_[m]->forward(input, table_gradient_), input.leaf});
   }
   const int64_t num_leaves = batch.forest.forest().num_leaves();
   TORCH_CHECK_VALUE(count == num_leaves, "encoder: ", count, " rows of leaves, the forest has ", num_leaves,
@@ -145,6 +147,10 @@ size_t LeafEmbedding::table_place(std::string_view modality) const {
 
 const at::Tensor& LeafEmbedding::table(std::string_view modality) const {
   return vectors_[table_place(modality)]->table();
+}
+
+at::Tensor LeafEmbedding::rows(std::string_view modality, const at::Tensor& ids) const {
+  return table_rows(table(modality), ids, table_gradient_);
 }
 
 void LeafEmbedding::set_table(std::string_view modality, const at::Tensor& values, bool trainable) {

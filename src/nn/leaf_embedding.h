@@ -23,13 +23,16 @@ class LeafEmbedding : public Module {
   std::vector<LayerKind> kinds() const;
 
   const at::Tensor& table(std::string_view modality) const;
+  at::Tensor rows(std::string_view modality, const at::Tensor& ids) const;  // of its table
   void set_table(std::string_view modality, const at::Tensor& values, bool trainable);
+  void set_table_gradient(TableGradient gradient) { table_gradient_ = gradient; }
 
  private:
   class Vectors;  // of one modality
   size_t table_place(std::string_view modality) const;
 
   std::vector<Modality> modalities_;
+  TableGradient table_gradient_ = TableGradient::dense;
   std::vector<std::shared_ptr<Vectors>> vectors_;
 };
 

@@ -1,6 +1,7 @@
 // A matrix product with optional bias.
 #pragma once
 
+#include "ramify/nn/config.h"
 #include "ramify/nn/module.h"
 
 namespace ramify::nn {
@@ -16,6 +17,10 @@ class Linear : public Module {
 
   // [n, in] -> [n, out], computed in `dtype`; Undefined: in that of the weights.
   at::Tensor forward(const at::Tensor& rows, at::ScalarType dtype = at::ScalarType::Undefined) const;
+
+  // The same and then the non-linearity, in as few passes as there are.
+  at::Tensor forward(const at::Tensor& rows, Activation activation,
+                     at::ScalarType dtype = at::ScalarType::Undefined) const;
 
   at::ScalarType type(at::ScalarType dtype) const;  // in which it computes
   const at::Tensor& weight() const { return parameter("weight"); }

@@ -3,7 +3,6 @@
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/zeros.h>
 
-#include "nn/activation.h"
 #include "nn/linear.h"
 #include "nn/range_pooling.h"
 
@@ -26,7 +25,7 @@ at::Tensor Model::represent(const Batch& batch, const at::Tensor& leaf_begin, co
 at::Tensor Model::forward(const Batch& batch, const at::Tensor& leaf_begin, const at::Tensor& leaf_end) const {
   const auto thinned = [&](const at::Tensor& rows) { return at::dropout(rows, config().dropout, is_training()); };
   at::Tensor rows = thinned(represent(batch, leaf_begin, leaf_end));
-  if (hidden_) rows = thinned(activate(hidden_->forward(rows), config().activation));
+  if (hidden_) rows = thinned(hidden_->forward(rows, config().activation));
   return output_->forward(rows);
 }
 
@@ -65,6 +64,10 @@ void Model::set_table(std::string_view modality, const at::Tensor& values, bool 
 }
 void Model::set_compute_dtype(at::ScalarType dtype) {
   encoder_->set_compute_dtype(dtype);
+}
+
+void Model::set_table_gradient(TableGradient gradient) {
+  encoder_->set_table_gradient(gradient);
 }
 
 ParameterCounts Model::parameter_counts() const {

@@ -29,7 +29,7 @@ at::Tensor directions(const at::Tensor& rows) {
 
 class PositionFeatures::Source : public Module {
  public:
-  // [n, width]
+  // [n, width]; `tokens`: the vectors of input.key_tokens
   virtual at::Tensor forward(const PositionInput& input, const at::Tensor& tokens) const = 0;
 };
 
@@ -59,7 +59,8 @@ class PositionFeatures::TokenKeys : public Source {
                           input.key_token_begin.numel() == input.keys.numel() + 1,
                       "encoder: keys made of tokens need key_tokens, and key_token_begin with ", input.keys.numel() + 1,
                       " offsets");
-    const at::Tensor means = group_means(tokens, {input.key_tokens, input.key_token_begin, {}});
+    const at::Tensor means =
+        group_means(tokens, {at::arange(tokens.size(0), input.key_tokens.options()), input.key_token_begin, {}});
     return projection_->forward(directions(means));
   }
 

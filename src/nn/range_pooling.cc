@@ -9,6 +9,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "nn/range_means.h"
 #include "nn/rows.h"
 
 namespace ramify::nn {
@@ -45,6 +46,7 @@ at::Tensor pool_ranges(const Encoding& encoding, const at::Tensor& begin, const 
     const at::Tensor there = leaves.to(rows.device());
     return encoding.leaf.defined() ? encoding.leaf.index_select(0, there) : there;
   };
+  if (!leaf && !encoding.leaf.defined() && has_range_means(rows, begin, end)) return range_means(rows, begin, end);
   if (!leaf) {
     Groups groups = leaves_of_ranges(begin, end);
     groups.member = row_of(groups.member), groups.begin = groups.begin.to(rows.device());

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -97,6 +98,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     auto [out, energy, saved_state] = call_attention(q, k, v, forest, plan, positions, position_index, alpha, scale,
                                                      include_self, tie, causal, implementation, save, window);
     context->mark_non_differentiable({saved_state});
+    context->set_materialize_grads(false);  // torch would make one of zeros for saved_state
     torch::autograd::variable_list saved = {q,
                                             k,
                                             v,
@@ -126,8 +128,15 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     const std::vector<at::Tensor> forest(saved.begin() + kNamed, saved.begin() + kNamed + kForest);
     const std::vector<at::Tensor> plan(saved.begin() + kNamed + kForest, saved.end());
     auto& data = context->saved_data;
+    const auto or_zeros = [&](const at::Tensor& gradient, const std::vector<c10::SymInt>& shape, at::ScalarType dtype) {
+      return gradient.defined() ? gradient : at::zeros_symint(shape, saved[0].options().dtype(dtype));
+    };
+    const at::ScalarType dtype = saved[0].scalar_type();
+    const c10::SymInt heads = saved[0].sym_size(1);
+    const at::Tensor grad_out = or_zeros(gradients[0], {saved[0].sym_size(0), heads, saved[2].sym_size(2)}, dtype);
+    const at::Tensor grad_energy = or_zeros(gradients[1], {forest[2].sym_size(0) - 1, heads}, compute_dtype(dtype));
     auto [q, k, v, positions, alpha] = call_attention_backward(
-        gradients[0], gradients[1], saved[0], saved[1], saved[2], forest, plan, optional(3), optional(4), optional(5),
+        grad_out, grad_energy, saved[0], saved[1], saved[2], forest, plan, optional(3), optional(4), optional(5),
         data["scale"].toOptional<double>(), data["include_self"].toOptional<bool>(), data["tie"].toStringView(),
         data["causal"].toStringView(), data["implementation"].toStringView(), optional(6), data["window"].toInt());
     const at::Tensor none;

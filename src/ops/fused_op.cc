@@ -1,5 +1,4 @@
 // The fused CPU kernels behind the op: tensors in, tensors out, threads from torch.
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -12,24 +11,12 @@
 #include "kernels/cpu/attention.h"
 #include "ops/implementations.h"
 #include "ops/plan_tensors.h"
+#include "ops/torch_rows.h"
+#include "ops/torch_threads.h"
 #include "ops/warm_memory.h"
 
 namespace ramify::fused_op {
 namespace {
-
-cpu::Storage storage_of(at::ScalarType dtype) {
-  return dtype == at::kFloat      ? cpu::Storage::float32
-         : dtype == at::kBFloat16 ? cpu::Storage::bfloat16
-                                  : cpu::Storage::float16;
-}
-
-cpu::Rows rows_of(const at::Tensor& tensor) {
-  return {const_cast<void*>(tensor.const_data_ptr()), tensor.stride(0), tensor.stride(1)};
-}
-
-at::Tensor with_dense_rows(const at::Tensor& tensor) {
-  return tensor.stride(2) == 1 || tensor.size(2) <= 1 ? tensor : tensor.contiguous();
-}
 
 // A problem as the kernels take it. Keeps the tensors that `params` points into.
 struct HostProblem {
@@ -65,12 +52,6 @@ struct HostProblem {
     params.self_position = integers(self_position, "positions of leaves");
   }
 };
-
-cpu::Threads torch_threads() {
-  return {at::get_num_threads(), [](int64_t count, const cpu::Task& task) {
-            at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) { task(begin, end, at::get_thread_num()); });
-          }};
-}
 
 // Trees without a node have no root.
 at::Tensor tree_energy(const at::Tensor& root_energy, const at::Tensor& tree_begin) {

@@ -10,6 +10,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "ops/table_rows.h"
+
 namespace ramify::train {
 
 AdamW::AdamW(const models::NamedTensors& parameters, const AdamWOptions& options) : options_(options) {
@@ -27,10 +29,11 @@ AdamW::AdamW(const models::NamedTensors& parameters, const AdamWOptions& options
 
 void AdamW::step(double rate) {
   const at::NoGradGuard no_grad;
+  step_sparse(rate);
   for (const bool decayed : {true, false}) {
     std::vector<at::Tensor> parameters, gradients, means, squares, steps;
     for (const Slot& slot : slots_) {
-      if (slot.decayed != decayed || !slot.parameter.grad().defined()) continue;
+      if (slot.decayed != decayed || !slot.parameter.grad().defined() || slot.parameter.grad().is_sparse()) continue;
       parameters.push_back(slot.parameter);
       gradients.push_back(slot.parameter.grad());
       means.push_back(slot.mean);
@@ -44,6 +47,20 @@ void AdamW::step(double rate) {
   }
 }
 
+void AdamW::step_sparse(double rate) {
+  for (Slot& slot : slots_) {
+    if (!slot.parameter.grad().defined() || !slot.parameter.grad().is_sparse()) continue;
+    slot.steps.add_(1);
+    adamw_rows_(slot.parameter, slot.mean, slot.square, in_row_order(slot.parameter.grad()),
+                {.rate = rate,
+                 .beta1 = options_.beta1,
+                 .beta2 = options_.beta2,
+                 .weight_decay = slot.decayed ? options_.weight_decay : 0.0,
+                 .epsilon = options_.epsilon,
+                 .step = slot.steps.item<double>()});
+  }
+}
+
 void AdamW::clear_gradients() {
   for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
 }
@@ -51,8 +68,11 @@ void AdamW::clear_gradients() {
 void AdamW::clip_gradients(double limit) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
-  for (const Slot& slot : slots_) {
-    if (slot.parameter.grad().defined()) gradients.push_back(slot.parameter.grad());
+  for (Slot& slot : slots_) {
+    at::Tensor& gradient = slot.parameter.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) gradient = in_row_order(gradient);
+    gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
   }
   if (gradients.empty()) return;
   const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);

@@ -23,6 +23,7 @@ class AdamW {
   AdamW(const models::NamedTensors& parameters, const AdamWOptions& options);
 
   // Takes the gradients as they are; a parameter without one keeps its value and its moments.
+  // Gradients may be sparse, with a part of a matrix's rows: the others count as 0.
   void step(double rate);
   void clear_gradients();
 
@@ -33,6 +34,7 @@ class AdamW {
   models::NamedTensors state() const;
 
  private:
+  void step_sparse(double rate);
   struct Slot {
     std::string name;
     at::Tensor parameter, mean, square, steps;

@@ -38,7 +38,9 @@ TrainingTask::Hits count_hits(const at::Tensor& outputs, const signal::Batch& ba
 RecordTask::RecordTask(RecordTaskParts parts)
     : parts_(std::move(parts)),
       target_(parts_.train.schema()->target),
-      loader_(parts_.train, parts_.train_records, training_loader(parts_.settings, parts_.workers)) {}
+      loader_(parts_.train, parts_.train_records, training_loader(parts_.settings, parts_.workers)) {
+  parts_.model.set_table_gradient(TableGradient::rows);
+}
 
 int64_t RecordTask::num_batches(int64_t epoch) const {
   return static_cast<int64_t>(loader_.batches(epoch).size());

@@ -15,6 +15,8 @@
 #include <map>
 
 #include "nn/local_pooling.h"
+#include "nn/range_means.h"
+#include "nn/range_pooling.h"
 #include "nn/records.h"
 
 namespace ramify::nn {
@@ -128,6 +130,31 @@ TEST_P(EncoderLaws, GradientsReachEveryParameter) {
     EXPECT_TRUE(gradient.isfinite().all().item<bool>()) << parameter.key();
     EXPECT_GT(gradient.abs().max().item<double>(), 0) << parameter.key();
   }
+}
+
+TEST_P(EncoderLaws, GradientsOfTakenRowsAreTheDenseOnes) {
+  const auto model = make_model(change());
+  const std::vector<Record> records = random_records(6, 40);
+  const RecordBatch all = batch_of(records);
+  std::map<std::string, at::Tensor> dense;
+  bool has_sparse = false;
+  for (const TableGradient kind : {TableGradient::dense, TableGradient::rows}) {
+    model->set_table_gradient(kind);
+    model->zero_grad();
+    model->forward(all.batch, all.begin, all.end).square().sum().backward();
+    for (const auto& parameter : model->named_parameters()) {
+      const at::Tensor gradient = parameter.value().grad();
+      has_sparse |= gradient.is_sparse();
+      if (kind == TableGradient::dense) {
+        EXPECT_FALSE(gradient.is_sparse());
+        dense[parameter.key()] = gradient.clone();
+      } else {
+        const at::Tensor found = gradient.is_sparse() ? gradient.to_dense() : gradient;
+        EXPECT_LT(distance(found, dense[parameter.key()]), 1e-6) << parameter.key();
+      }
+    }
+  }
+  EXPECT_TRUE(has_sparse);
 }
 
 TEST_P(EncoderLaws, GradientsAreSlopes) {
@@ -377,6 +404,23 @@ TEST(Model, PoolsAnyRanges) {
   EXPECT_TRUE(rows(-1)[1].equal(leaves[19]));
   EXPECT_TRUE(rows(-2)[4].equal(leaves[4]));
   EXPECT_EQ(rows(0)[3].abs().max().item<double>(), 0);
+}
+
+TEST(Model, MeansOfRangesApartFromEachOtherHaveTheGradientsOfAnyRanges) {
+  at::manual_seed(4);
+  const at::Tensor rows = at::randn({20, 5}), weight = at::randn({4, 5});
+  const auto begin = vector_tensor<int64_t>({2, 6, 6, 11}), end = vector_tensor<int64_t>({6, 6, 10, 19});
+  ASSERT_TRUE(has_range_means(rows, begin, end));
+  ASSERT_FALSE(has_range_means(rows, begin.flip(0), end.flip(0)));
+  const auto gradient = [&](const at::Tensor& first, const at::Tensor& last, const at::Tensor& factors) {
+    const at::Tensor leaves = rows.clone().requires_grad_();
+    const Encoding encoding{ForestTensors(windows(std::vector<int64_t>{20}, Branching::parse("4"))), leaves, {}};
+    (pool_ranges(encoding, first, last, std::nullopt) * factors).sum().backward();
+    return leaves.grad();
+  };
+  EXPECT_LT(distance(gradient(begin, end, weight), gradient(begin.flip(0), end.flip(0), weight.flip(0))), 1e-6);
+  const auto none = vector_tensor<int64_t>({});
+  EXPECT_EQ(gradient(none, none, at::randn({0, 5})).abs().max().item<double>(), 0);
 }
 
 TEST(Model, TakesBatchesWithoutLeaves) {

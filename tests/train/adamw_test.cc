@@ -6,6 +6,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/sparse_coo_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,6 +44,31 @@ TEST(AdamWTest, FollowsTheFormulasForMatricesAndVectors) {
   }
   EXPECT_TRUE(at::allclose(matrix.detach().to(at::kDouble), wanted_matrix, 1e-5, 1e-6));
   EXPECT_TRUE(at::allclose(vector.detach().to(at::kDouble), wanted_vector, 1e-5, 1e-6));
+}
+
+// Steps with gradients of a part of the rows, dense and sparse; `order` is that of the sparse rows.
+TEST(AdamWTest, TakesSparseGradientsAsDenseOnesWithZeros) {
+  at::manual_seed(1);
+  for (const std::vector<int64_t>& order : {std::vector<int64_t>{2, 7, 11}, {11, 2, 7, 2}}) {
+    at::Tensor dense = parameter({12, 5}), sparse = dense.detach().clone().requires_grad_();
+    AdamW first({{"p", dense}}, {.weight_decay = 0.1}), second({{"p", sparse}}, {.weight_decay = 0.1});
+    for (int step = 0; step < 6; ++step) {
+      const at::Tensor rows = at::tensor(step == 4 ? std::vector<int64_t>{1} : order, at::kLong);
+      const at::Tensor values = at::randn({rows.size(0), 5});
+      dense.mutable_grad() = at::zeros({12, 5}).index_add_(0, rows, values);
+      sparse.mutable_grad() = at::sparse_coo_tensor(rows.unsqueeze(0), values, {12, 5});
+      for (AdamW* optimizer : {&first, &second}) {
+        optimizer->clip_gradients(1);
+        optimizer->step(0.05);
+        optimizer->clear_gradients();
+      }
+    }
+    EXPECT_TRUE(at::allclose(sparse.detach(), dense.detach(), 1e-5, 1e-6));
+    const models::NamedTensors wanted = first.state(), found = second.state();
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_TRUE(at::allclose(found[i].second, wanted[i].second, 1e-5, 1e-7)) << wanted[i].first;
+    }
+  }
 }
 
 TEST(AdamWTest, LeavesParametersWithoutGradientAlone) {

@@ -51,6 +51,8 @@ class Encoder : public Module {
   // they are, results are float32; LayerNorm and softmax keep their statistics in float32.
   void set_compute_dtype(at::ScalarType dtype);
 
+  void set_table_gradient(TableGradient gradient);  // of vectors of ids
+
   const EncoderConfig& config() const { return config_; }
   const std::vector<Modality>& modalities() const { return modalities_; }
   const ModelInputs& inputs() const { return inputs_; }

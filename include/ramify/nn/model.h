@@ -27,6 +27,7 @@ class Model : public Network {
   const ModelInputs& inputs() const override { return encoder_->inputs(); }
   void set_table(std::string_view modality, const at::Tensor& values, bool trainable);
   void set_compute_dtype(at::ScalarType dtype) override;
+  void set_table_gradient(TableGradient gradient) override;
 
   ParameterCounts parameter_counts() const override;
   int64_t outputs() const { return outputs_; }

@@ -26,6 +26,9 @@ class Network : public Module {
 
   virtual ParameterCounts parameter_counts() const = 0;
 
+  // Dense ones are the default. Rows only are what train::AdamW takes without a pass over the whole table.
+  virtual void set_table_gradient(TableGradient /*gradient*/) {}
+
   // The type of matrix products and attention: at::kFloat (that of the parameters) or at::kBFloat16.
   virtual void set_compute_dtype(at::ScalarType dtype) = 0;
 };
