@@ -44,7 +44,8 @@ TEST(CommandLine, NamesThatAreMisspeltAreRecognised) {
   EXPECT_EQ(output("trian a.jsonl"), "ramify: there is no command trian; did you mean train?\n");
   EXPECT_EQ(output("bench atention"), "ramify: there is no command atention; did you mean attention?\n");
   EXPECT_EQ(output("nonsense"),
-            "ramify: there is no command nonsense; expected train, eval, predict, encode, compare, bench, flops, "
+            "ramify: there is no command nonsense; expected train, train-lm, eval, predict, encode, compare, "
+            "generate, perplexity, bench, flops, "
             "inspect, report\n");
   EXPECT_EQ(output("flops --tokens 12 --hieararchy=2"),
             "ramify: there is no option --hieararchy; did you mean --hierarchy?\n");
