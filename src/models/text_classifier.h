@@ -21,7 +21,6 @@ struct TextFrame {
   int64_t second_type = 0;  // of the tokens of the second text, and behind it
 
   static TextFrame of(const text::SpecialTokens& special, bool pair);
-  int64_t num_tokens() const { return static_cast<int64_t>(before.size() + between.size() + after.size()); }
 };
 
 struct TextClassifierParts {
