@@ -47,8 +47,13 @@ class LevelBuilder {
     return begins;
   }
 
-  Forest finish() {
+  // A tree a text, or a tree a group.
+  Forest finish(bool alone) {
     std::vector<int64_t> trees;
+    if (alone) {
+      levels_.emplace_back(groups_.size(), 1);
+      return from_segments(levels_);
+    }
     size_t next = 0;
     for (size_t t = 0; t < texts_.size(); ++t) {
       const size_t first = next;
@@ -92,6 +97,7 @@ Branching branching_of(const TextHierarchy& hierarchy) {
 TextHierarchy::Level parse_level(std::string_view word, std::string_view text) {
   if (word == "sentences") return {.kind = Kind::sentences};
   if (word == "paragraphs") return {.kind = Kind::paragraphs};
+  if (word == "alone") return {.kind = Kind::alone};
   try {
     const Branching window = Branching::parse(word);
     if (window.sizes.size() == 1) return {.size = window.sizes[0], .repeat = window.repeat_last};
@@ -99,7 +105,7 @@ TextHierarchy::Level parse_level(std::string_view word, std::string_view text) {
   }
   throw std::invalid_argument("hierarchy: '" + std::string(word) + "' in '" + std::string(text) +
                               "' is no level; expected sizes of windows from the bottom up (2,4,8,16 or 16*), "
-                              "sentences, paragraphs");
+                              "sentences, paragraphs, alone");
 }
 
 }  // namespace
@@ -117,6 +123,12 @@ TextHierarchy TextHierarchy::parse(std::string_view text) {
     if (level.kind != Kind::window && position(level.kind) != hierarchy.levels.end()) {
       throw std::invalid_argument("hierarchy: '" + std::string(text) + "' names a level twice");
     }
+    if (position(Kind::alone) != hierarchy.levels.end() || (level.kind == Kind::alone && hierarchy.levels.empty()) ||
+        (level.kind == Kind::alone && hierarchy.levels.back().repeat)) {
+      throw std::invalid_argument(
+          "hierarchy: in '" + std::string(text) +
+          "' alone is out of place; expected it once, behind the last level, which has no star");
+    }
     if (level.kind == Kind::sentences && position(Kind::paragraphs) != hierarchy.levels.end()) {
       throw std::invalid_argument("hierarchy: paragraphs hold sentences; write sentences before paragraphs in '" +
                                   std::string(text) + "'");
@@ -128,7 +140,7 @@ TextHierarchy TextHierarchy::parse(std::string_view text) {
     hierarchy.levels.push_back(level);
     begin = end + 1;
   }
-  if (!hierarchy.follows_text()) Branching::parse(text);  // for its checks
+  if (!hierarchy.follows_text() && !hierarchy.stands_alone()) Branching::parse(text);  // for its checks
   return hierarchy;
 }
 
@@ -138,33 +150,41 @@ std::string TextHierarchy::text() const {
     if (!text.empty()) text += ",";
     text += level.kind == Kind::sentences    ? "sentences"
             : level.kind == Kind::paragraphs ? "paragraphs"
+            : level.kind == Kind::alone      ? "alone"
                                              : std::to_string(level.size) + (level.repeat ? "*" : "");
   }
   return text;
 }
 
 bool TextHierarchy::follows_text() const {
-  return std::ranges::any_of(levels, [](const Level& level) { return level.kind != Kind::window; });
+  const auto is_of_text = [](const Level& level) {
+    return level.kind == Kind::sentences || level.kind == Kind::paragraphs;
+  };
+  return std::ranges::any_of(levels, is_of_text);
+}
+
+bool TextHierarchy::stands_alone() const {
+  return !levels.empty() && levels.back().kind == Kind::alone;
 }
 
 Forest TextHierarchy::build(std::span<const TextStructure> texts) const {
-  if (!follows_text()) {
+  if (!follows_text() && !stands_alone()) {
     std::vector<int64_t> lengths;
     for (const TextStructure& text : texts) lengths.push_back(text.tokens);
     return windows(lengths, branching_of(*this));
   }
   LevelBuilder builder(texts);
-  for (size_t l = 0; l < levels.size(); ++l) {
+  for (size_t l = 0; l < levels.size() - (stands_alone() ? 1 : 0); ++l) {
     if (levels[l].kind != Kind::window) {
       builder.add_segments(builder.begins(levels[l].kind));
       continue;
     }
     const auto above = std::find_if(levels.begin() + static_cast<int64_t>(l), levels.end(),
                                     [](const Level& level) { return level.kind != Kind::window; });
-    builder.add_windows(levels[l].size, levels[l].repeat,
-                        builder.begins(above == levels.end() ? Kind::window : above->kind));
+    const bool has_segments = above != levels.end() && above->kind != Kind::alone;
+    builder.add_windows(levels[l].size, levels[l].repeat, builder.begins(has_segments ? above->kind : Kind::window));
   }
-  return builder.finish();
+  return builder.finish(stands_alone());
 }
 
 }  // namespace ramify::models

@@ -21,9 +21,10 @@ struct TextStructure {
 
 // Levels from the bottom up: `2,4,8,16` and `16*` are windows as Branching has them; `sentences` and `paragraphs` are
 // the text's own. Windows never cross a segment of the next such level above them: `8,sentences,4,paragraphs` is
-// windows of 8 tokens inside sentences, and windows of 4 sentences inside paragraphs.
+// windows of 8 tokens inside sentences, and windows of 4 sentences inside paragraphs. Without more to say, what is left
+// is one family; `alone` behind the last level makes each node a tree of its own, which sees nothing else: `32,alone`.
 struct TextHierarchy {
-  enum class Kind { window, sentences, paragraphs };
+  enum class Kind { window, sentences, paragraphs, alone };
   struct Level {
     Kind kind = Kind::window;
     int64_t size = 0;     // of windows
@@ -36,6 +37,7 @@ struct TextHierarchy {
   static TextHierarchy parse(std::string_view text);
   std::string text() const;   // as parse() reads it
   bool follows_text() const;  // has sentences or paragraphs
+  bool stands_alone() const;  // each node of the last level is a tree
 
   Forest build(std::span<const TextStructure> texts) const;
   bool operator==(const TextHierarchy&) const = default;

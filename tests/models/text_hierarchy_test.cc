@@ -36,6 +36,16 @@ std::string drawn(const std::string& hierarchy, const std::vector<TextStructure>
 
 const TextStructure kText{.tokens = 8, .sentences = {0, 3, 5}, .paragraphs = {0, 5}};
 
+TEST(TextHierarchy, NodesThatStandAloneAreTrees) {
+  EXPECT_EQ(drawn("3,alone", {kText}), "(0 1 2)(3 4 5)(6 7)");
+  EXPECT_EQ(drawn("2,2,alone", {kText, {}, {.tokens = 1}}), "((0 1) (2 3))((4 5) (6 7))((8))");
+  EXPECT_EQ(drawn("2,sentences,alone", {kText}), "((0 1) (2))((3 4))((5 6) (7))");
+  EXPECT_EQ(TextHierarchy::parse("2,sentences,alone").text(), "2,sentences,alone");
+  for (const char* wrong : {"alone", "alone,2", "2,alone,3", "2*,alone", "2,alone,alone"}) {
+    EXPECT_NE(error_message([&] { TextHierarchy::parse(wrong); }).find("alone"), std::string::npos) << wrong;
+  }
+}
+
 TEST(TextHierarchy, WindowsAreThoseOfTheBuilders) {
   EXPECT_EQ(drawn("2,2", {kText}), "(((0 1) (2 3)) ((4 5) (6 7)))");
   const std::vector<int64_t> lengths = {8};
