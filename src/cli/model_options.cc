@@ -48,7 +48,7 @@ void add_swap_options(CLI::App& app, ModelOptions& model) {
   auto* hierarchy =
       app.add_option("--hierarchy", model.hierarchy,
                      "swap attention for one over this tree, levels from the bottom: windows (2,4,8,16 or "
-                     "16*), sentences, paragraphs" +
+                     "16*), sentences, paragraphs, alone (nodes below see nothing else)" +
                          std::string(model.hierarchy.empty() ? " [exact attention]" : ""));
   if (!model.hierarchy.empty()) hierarchy->capture_default_str();
   app.add_option("--layers", model.layers, "which layers, counted from 0: 7,9,11 or 4-11 or all")
