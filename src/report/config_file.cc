@@ -76,6 +76,9 @@ std::string without_seed(json document) {
 RunConfig read_config(std::string_view text, const std::string& name) {
   const json document = parse_json(text, name);
   const JsonField root(document, name + ": ");
+  if (root.find("model_type")) {  // as Hugging Face writes it, and train-lm
+    throw Error(name + ": that of a language model or another published model; expected one of a run of ramify train");
+  }
   RunConfig config;
   config.task = root.at("task").text();
   config.target = text_or(root.find("target"), "");

@@ -127,6 +127,10 @@ RunDescription load_description(const std::string& folder) {
   const std::string file = folder + "/config.json";
   if (!is_run(folder)) throw io::Error(folder + ": not the folder of a run: it has no config.json");
   const nlohmann::json config = read_json(file);
+  if (config.contains("model_type")) {  // as Hugging Face writes it, and train-lm
+    throw io::Error(folder +
+                    ": is a language model or another published model; expected the folder of a run of ramify train");
+  }
   const std::string schema_file = folder + "/" + kSchema;
   RunDescription run;
   try {
