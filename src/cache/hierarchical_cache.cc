@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -13,9 +14,15 @@ namespace {
 
 using Paths = std::vector<std::vector<cpu::OpenPath>>;
 
+constexpr int64_t kWidestWindow = int64_t{1} << 31;
+constexpr size_t kLongestOwner = 4096;
 constexpr int64_t kMaxSequences = int64_t{1} << 20;
 // Multiply-adds below which threads would wait for each other longer than they work.
 constexpr int64_t kSerialWork = int64_t{1} << 20;
+
+bool is_ascii(const std::string& text) {
+  return std::ranges::all_of(text, [](char letter) { return static_cast<unsigned char>(letter) < 128; });
+}
 
 // `16*`, `0,4,16*`
 void read_hierarchy(const std::string& text, cpu::PathShape& shape) {
@@ -67,7 +74,10 @@ cpu::PathShape path_shape(const CacheOptions& o) {
   TORCH_CHECK_VALUE(
       o.dim > 0 && o.value_dim >= 0 && o.dim <= (1 << 16) && o.value_dim <= (1 << 16) && o.heads <= (1 << 16),
       "cache: ", o.heads, " heads of ", o.dim, " and ", o.value_dim, " dimensions; expected 1 to 65536");
-  TORCH_CHECK_VALUE(o.window >= 0, "cache: window is ", o.window, "; expected 0 or more");
+  TORCH_CHECK_VALUE(o.window >= 0 && o.window <= kWidestWindow, "cache: window is ", o.window, "; expected 0 to ",
+                    kWidestWindow);
+  TORCH_CHECK_VALUE(o.owner.size() <= kLongestOwner && is_ascii(o.owner), "cache: the owner has ", o.owner.size(),
+                    " bytes; expected a name of at most ", kLongestOwner, " ASCII letters");
   TORCH_CHECK_VALUE(o.window == 0 || o.tie == Tie::none, "cache: a window needs tie=none");
   cpu::PathShape shape;
   shape.group = o.heads / o.key_heads, shape.dim = o.dim, shape.value_dim = o.value_dim;

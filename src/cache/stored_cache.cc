@@ -2,6 +2,7 @@
 // endian. Bytes are not trusted: sizes are checked before memory is asked for.
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -80,7 +81,7 @@ cpu::OpenPath::State read_path(NumberReader& in) {
   cpu::OpenPath::State state;
   state.tokens = in.number();
   const int64_t levels = in.number();
-  if (levels < 1 || levels > cpu::kMaxLevels) fail("no such number of levels");
+  if (levels < 1 || levels > cpu::kMostLevels) fail("no such number of levels");
   state.levels.resize(levels);
   for (cpu::OpenPath::Level& level : state.levels) {
     level.k = in.numbers<float>(), level.v = in.numbers<float>(), level.sizes = in.numbers<int64_t>();
@@ -94,6 +95,15 @@ cpu::OpenPath::State read_path(NumberReader& in) {
     state.closes.push_back({tokens, in.number()});
   }
   return state;
+}
+
+// Whether two heads of a sequence have the same tree: their numbers differ, the rest must not.
+bool same_tree(const cpu::OpenPath::State& a, const cpu::OpenPath::State& b) {
+  const auto same_sizes = [](const cpu::OpenPath::Level& x, const cpu::OpenPath::Level& y) {
+    return x.sizes == y.sizes;
+  };
+  return a.tokens == b.tokens && a.closes == b.closes &&
+         std::equal(a.levels.begin(), a.levels.end(), b.levels.begin(), b.levels.end(), same_sizes);
 }
 
 struct Parts {
@@ -166,12 +176,13 @@ Paths read_cache(std::string_view bytes, const cpu::PathShape& shape, int64_t ke
   for (int64_t s = 0; s < count; ++s) {
     std::vector<cpu::OpenPath> paths;
     for (int64_t g = 0; g < key_heads; ++g) {
+      cpu::OpenPath::State state = read_path(in);
+      if (g > 0 && !same_tree(state, paths.front().state())) fail("heads have different trees");
       try {
-        paths.emplace_back(shape, read_path(in));
+        paths.emplace_back(shape, std::move(state));
       } catch (const std::invalid_argument& error) {
         fail(error.what());
       }
-      if (paths.back().tokens() != paths.front().tokens()) fail("heads have different numbers of tokens");
     }
     sequences.push_back(std::move(paths));
   }

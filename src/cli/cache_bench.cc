@@ -28,7 +28,7 @@ double seconds_of(const auto& work) {
 }
 
 struct StepRow {
-  int64_t context = 0;
+  int64_t context = 0, steps = 0;
   double step_us = 0, kv_step_us = 0;  // 0: not timed
   int64_t bytes = 0, kv_bytes = 0;
 };
@@ -57,6 +57,7 @@ class CacheBench {
         cache_.append(q_.narrow(1, at, 1), k_.narrow(1, at, 1), v_.narrow(1, at, 1));
       }
     });
+    row.steps = steps;
     row.step_us = 1e6 * seconds / static_cast<double>(steps);
     row.bytes = cache_.bytes();
     row.kv_bytes = 2 * context * command_.heads * command_.dim * static_cast<int64_t>(sizeof(float));
@@ -101,8 +102,11 @@ class CacheBench {
 };
 
 nlohmann::json to_json(const StepRow& row) {
-  nlohmann::json json = {
-      {"context", row.context}, {"step_us", row.step_us}, {"bytes", row.bytes}, {"kv_bytes", row.kv_bytes}};
+  nlohmann::json json = {{"context", row.context},
+                         {"steps", row.steps},
+                         {"step_us", row.step_us},
+                         {"bytes", row.bytes},
+                         {"kv_bytes", row.kv_bytes}};
   if (row.kv_step_us > 0) json["kv_step_us"] = row.kv_step_us;
   return json;
 }
@@ -126,7 +130,7 @@ int run_cache_bench(const CacheBenchCommand& command) {
   if (!command.json) {
     fmt::print("A step of one layer, {} heads of {}, {} threads: {}, tie {}, window {}, beside all keys and values\n",
                command.heads, command.dim, at::get_num_threads(), command.hierarchy, command.tie, command.window);
-    fmt::print("Microseconds, means of the {} steps that end at each context (of all keys and values: {})\n\n",
+    fmt::print("Microseconds, means of up to {} steps that end at each context (of all keys and values: {})\n\n",
                command.steps, kKeyValueSteps - 1);
     fmt::print("{:>11} {:>10} {:>10} {:>12} {:>8} | {:>11} {:>11} {:>9}\n", "context", "step", "to first", "kv step",
                "gain", "bytes", "kv bytes", "gain");
@@ -159,5 +163,9 @@ int run_cache_bench(const CacheBenchCommand& command) {
 extern "C" int ramify_run_cache_bench(const ramify::cli::CacheBenchCommand& given) {
   ramify::cli::CacheBenchCommand command = given;
   ramify::cli::apply_compute_options(command.compute);
-  return ramify::cli::run_cache_bench(command);
+  try {
+    return ramify::cli::run_cache_bench(command);
+  } catch (const c10::ValueError& error) {
+    throw std::invalid_argument(error.what_without_backtrace());
+  }
 }

@@ -12,7 +12,6 @@ namespace ramify::cli {
 void add_generate(CLI::App& app) {
   auto* generate = app.add_subcommand("generate", "Write text with a published decoder, token by token");
   const auto command = std::make_shared<GenerateCommand>();
-  command->model.tie = "none";
   add_decoder_options(*generate, command->model);
   auto* prompt =
       generate->add_option("--prompt", command->prompt, "what comes first [the model's beginning of a text]");
@@ -37,7 +36,9 @@ void add_generate(CLI::App& app) {
   generate->add_option("--top-p", command->top_p, "draw only among the likeliest tokens with so much probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  generate->add_option("--seed", command->seed, "of what is drawn")->capture_default_str();
+  generate->add_option("--seed", command->seed, "of what is drawn")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 62))
+      ->capture_default_str();
   generate->add_option("--samples", command->samples, "so many texts, each with the next seed")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

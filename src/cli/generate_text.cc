@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "generation_commands.h"
@@ -41,20 +42,32 @@ void put(const std::string& text) {
 
 models::AttentionPlan cache_plan(const GenerateCommand& command, const models::TextModel& model) {
   ModelOptions options = command.model;
-  const bool keeps_all = command.cache == "kv" || !command.prompt_hierarchy.empty();
-  if (keeps_all && !options.hierarchy.empty()) {
-    throw std::invalid_argument(command.prompt_hierarchy.empty()
-                                    ? "--hierarchy needs --cache hierarchical"
-                                    : "--prompt-hierarchy is for --cache kv; --hierarchy is the prompt's, too");
+  const bool has_tree = !command.prompt_hierarchy.empty();
+  if (has_tree && (!options.hierarchy.empty() || command.cache == "hierarchical")) {
+    throw std::invalid_argument("--prompt-hierarchy is for --cache kv; --hierarchy is the prompt's, too");
   }
-  if (command.cache == "hierarchical" && options.hierarchy.empty()) options.hierarchy = "16*";
-  return decoder_plan(options, keeps_all, model);
+  if (command.cache == "kv" && !options.hierarchy.empty()) {
+    throw std::invalid_argument("--hierarchy needs --cache hierarchical");
+  }
+  if (has_tree) options.tie = "", options.layers = "all";  // the prompt's
+  const bool says_nothing = options.hierarchy.empty() && options.tie.empty() && options.window == 0;
+  if (command.cache == "hierarchical" && options.hierarchy.empty() &&
+      !(says_nothing && !models::trained_plan(options.folder).is_exact())) {
+    options.hierarchy = "16*";
+  }
+  return decoder_plan(options, command.cache == "kv" || has_tree, model);
 }
 
 class Writing {
  public:
   explicit Writing(const GenerateCommand& command)
-      : command_(command), model_(open_decoder(command.model)), plan_(cache_plan(command, model_)) {
+      : command_(command),
+        model_(open_decoder(command.model)),
+        plan_(cache_plan(command, model_)),
+        cache_(model_.config(), plan_) {
+    if (!std::isfinite(command.temperature) || !std::isfinite(command.top_p)) {
+      throw std::invalid_argument("--temperature and --top-p: expected numbers");
+    }
     read_prompt_text();
     const int64_t room = model_.config().max_tokens() - static_cast<int64_t>(prompt_.ids.size());
     max_tokens_ = command.max_tokens > 0 ? command.max_tokens : room;
@@ -70,7 +83,11 @@ class Writing {
   }
 
   int run() {
-    for (int64_t i = 0; i < command_.samples && train::InterruptGuard::caught() == 0; ++i) write(i);
+    try {
+      for (int64_t i = 0; i < command_.samples && train::InterruptGuard::caught() == 0; ++i) write(i);
+    } catch (const train::Interrupted&) {
+      fmt::print(stderr, "interrupted while the prompt was read\n");
+    }
     return train::InterruptGuard::caught() == 0 ? 0 : interrupted_status();
   }
 
@@ -95,6 +112,7 @@ class Writing {
         --prompt_.structure.tokens;
       }
     }
+    if (prompt_.ids.empty()) throw std::invalid_argument("the prompt has no tokens");
     for (const int32_t id : prompt_.ids) {
       if (id >= model_.config().vocabulary) throw io::Error("the tokenizer has tokens that the model does not");
     }
@@ -104,30 +122,33 @@ class Writing {
   void read_prompt() {
     const auto began = std::chrono::steady_clock::now();
     const at::NoGradGuard no_grad;
-    cache_.emplace(model_.config(), plan_);
     if (command_.prompt_hierarchy.empty()) {
-      row_ = models::read_in_parts(model_.decoder(), prompt_.ids, *cache_);
+      row_ = models::read_in_parts(model_.decoder(), prompt_.ids, cache_, train::Interrupted::throw_if_caught);
     } else {
       const models::TokenizedText* one[] = {&prompt_};
       const models::PackedTexts packed(one, 0, static_cast<int64_t>(prompt_.ids.size()), model_.decoder().device());
       models::HierarchicalAttention attention = {.hierarchy = models::TextHierarchy::parse(command_.prompt_hierarchy)};
-      attention.tie = models::parse_tie(command_.model.tie);
+      attention.tie = command_.model.tie.empty() ? Tie::none : models::parse_tie(command_.model.tie);
       const auto plan = models::AttentionPlan::swapped(
           model_.num_layers(), attention, models::parse_layers(command_.model.layers, model_.num_layers()));
-      row_ = model_.decoder().read_prompt(packed, plan, *cache_)[-1];
+      row_ = model_.decoder().read_prompt(packed, plan, cache_)[-1];
     }
     prompt_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   }
 
   void write(int64_t sample) {
-    if (!cache_) read_prompt();
-    models::DecoderCache cache(*cache_);
+    if (cache_.tokens() == 0) read_prompt();
+    models::DecoderCache cache(cache_);
     options_.max_tokens = max_tokens_;
     options_.sampler = {command_.temperature, command_.top_p, static_cast<uint64_t>(command_.seed + sample)};
     text::Detokenizer detokenizer(model_.tokenizer().tokenizer());
     for (const int32_t id : prompt_.ids) detokenizer.next(id);
+    // What it still holds back of the prompt (a newline, say) comes with the first token, and was shown already.
+    std::string held = text::Detokenizer(detokenizer).finish();
     std::string written;
-    const auto give = [&](const std::string& part) {
+    const auto give = [&](std::string part) {
+      if (!part.empty() && part.starts_with(held)) part.erase(0, held.size());
+      if (!part.empty()) held.clear();
       written += part;
       if (!command_.json) put(part);
     };
@@ -172,11 +193,11 @@ class Writing {
   const GenerateCommand& command_;
   models::TextModel model_;
   models::AttentionPlan plan_;
+  models::DecoderCache cache_;  // after the prompt
   std::string text_;
   models::TokenizedText prompt_;
   int64_t max_tokens_ = 0;
   models::GenerationOptions options_;
-  std::optional<models::DecoderCache> cache_;
   at::Tensor row_;
   double prompt_seconds_ = 0;
 };
@@ -188,5 +209,9 @@ extern "C" int ramify_run_generate(const ramify::cli::GenerateCommand& given) {
   ramify::cli::GenerateCommand command = given;
   ramify::cli::apply_compute_options(command.model.compute);
   const ramify::train::InterruptGuard interrupts;
-  return ramify::cli::Writing(command).run();
+  try {
+    return ramify::cli::Writing(command).run();
+  } catch (const c10::ValueError& error) {
+    throw std::invalid_argument(error.what_without_backtrace());
+  }
 }

@@ -29,7 +29,7 @@ void add_decoder_options(CLI::App& app, ModelOptions& model) {
 }
 
 void add_causal_options(CLI::App& app, ModelOptions& model) {
-  model.tie = "none";
+  model.tie = "";  // none, where nothing else is said
   app.add_option("--hierarchy", model.hierarchy,
                  "attention over this tree, levels from the bottom: windows, such as 2,4,8,16 or 16* [as the model was "
                  "trained]");
@@ -37,7 +37,7 @@ void add_causal_options(CLI::App& app, ModelOptions& model) {
       ->capture_default_str();
   app.add_option("--tie", model.tie, "none (every token looks for itself) or block (causal=prefix: as its window does)")
       ->check(CLI::IsMember({"block", "none"}))
-      ->capture_default_str();
+      ->default_str("none");
   app.add_option("--window", model.window,
                  "so many tokens before each are seen one by one; without a hierarchy, no others")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))

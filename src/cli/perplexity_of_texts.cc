@@ -27,6 +27,10 @@ class Foretelling {
         plan_(decoder_plan(command.model, command.exact, model_)) {
     const int64_t positions = model_.config().max_tokens();
     context_ = command.context > 0 ? command.context : positions;
+    const auto follows_text = [](const auto& layer) { return layer && layer->hierarchy.follows_text(); };
+    if (!command.separate && std::ranges::any_of(plan_.layers, follows_text)) {
+      throw std::invalid_argument("sequences of running text have no sentences or paragraphs; add --separate");
+    }
     if (context_ < 2) throw std::invalid_argument("--context: expected at least 2 tokens");
     if (context_ > positions && !command.model.allow_extrapolation) {
       throw std::invalid_argument(
@@ -37,12 +41,16 @@ class Foretelling {
   }
 
   int run() {
-    const train::LanguageScore score = command_.separate ? texts_apart() : running_text();
-    line_.clear();
-    if (train::InterruptGuard::caught() != 0) {
+    train::LanguageScore score;
+    try {
+      score = command_.separate ? texts_apart() : running_text();
+      train::Interrupted::throw_if_caught();
+    } catch (const train::Interrupted&) {
+      line_.clear();
       fmt::print(stderr, "interrupted\n");
       return interrupted_status();
     }
+    line_.clear();
     if (score.tokens == 0) throw io::Error("there is no text of two tokens; nothing can be foretold");
     print(score);
     return 0;
@@ -76,6 +84,7 @@ class Foretelling {
     for (const signal::TextRecord& record : signal::read_text_records(command_.texts, fields)) {
       texts.push_back(model_.tokenizer().tokenize(record.text, context_, with_segments));
       cut_ += texts.back().was_cut;
+      train::Interrupted::throw_if_caught();
     }
     const at::NoGradGuard no_grad;
     train::LanguageScore score;
@@ -99,9 +108,9 @@ class Foretelling {
 
   void print(const train::LanguageScore& score) const {
     if (command_.json) {
-      nlohmann::json json = {
-          {"perplexity", score.perplexity()}, {"loss", score.loss()}, {"tokens", score.tokens},
-          {"sequences", score.sequences},     {"context", context_},  {"attention", describe(plan_)}};
+      nlohmann::json json = {{"perplexity", score.perplexity()}, {"loss", score.loss()}, {"tokens", score.tokens},
+                             {"sequences", score.sequences},     {"context", context_},  {"texts_cut", cut_},
+                             {"attention", describe(plan_)}};
       fmt::print("{}\n", json.dump(2));
       return;
     }

@@ -31,7 +31,7 @@ models::AttentionPlan plan_of(const ModelOptions& options, int64_t num_layers) {
   if (options.hierarchy.empty() && options.window == 0) return models::AttentionPlan::exact(num_layers);
   models::HierarchicalAttention attention;
   if (!options.hierarchy.empty()) attention.hierarchy = models::TextHierarchy::parse(options.hierarchy);
-  attention.tie = models::parse_tie(options.tie);
+  attention.tie = options.tie.empty() ? Tie::none : models::parse_tie(options.tie);
   attention.include_self = options.include_self, attention.window = options.window;
   if (attention.window > 0 && attention.tie != Tie::none) {
     throw std::invalid_argument("--window needs --tie none: the tokens of a window look for themselves");
@@ -40,9 +40,18 @@ models::AttentionPlan plan_of(const ModelOptions& options, int64_t num_layers) {
 }
 
 models::AttentionPlan decoder_plan(const ModelOptions& options, bool exact, const models::TextModel& model) {
-  const bool says_nothing = options.hierarchy.empty() && options.window == 0;
   if (exact && !options.hierarchy.empty()) throw std::invalid_argument("--exact and --hierarchy exclude each other");
-  return says_nothing && !exact ? models::trained_plan(options.folder) : plan_of(options, model.num_layers());
+  if (!options.hierarchy.empty()) return plan_of(options, model.num_layers());
+  if (!options.tie.empty() || (options.layers != "all" && options.window == 0)) {
+    throw std::invalid_argument("--tie and --layers say more of a hierarchy; give one with --hierarchy");
+  }
+  const models::AttentionPlan trained = models::trained_plan(options.folder);
+  if (exact || (options.window > 0 && trained.is_exact())) return plan_of(options, model.num_layers());
+  if (options.window > 0) {
+    throw std::invalid_argument("--window: the model was trained with " + describe(trained) +
+                                "; give a --hierarchy beside the window");
+  }
+  return trained;
 }
 
 std::string describe(const models::AttentionPlan& plan) {

@@ -43,7 +43,7 @@ class Decoder : public nn::Module {
 
   // [T, width]: what the output layer gets. Attention is causal.
   at::Tensor forward(const PackedTexts& texts, const AttentionPlan& plan, Trace* trace = nullptr) const;
-  // The same of tokens [n] that follow those of the cache, which then has them.
+  // The same of tokens [n] that follow those of the cache, which then has them; after an exception it is of no use.
   at::Tensor extend(const at::Tensor& ids, DecoderCache& cache) const;
   // The same of a whole prompt, whose own attention is that of `plan` (any tree over it), for an empty cache that keeps
   // all keys and values: what follows looks at every token of the prompt.

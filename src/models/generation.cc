@@ -23,10 +23,12 @@ at::Tensor ids_tensor(std::span<const int32_t> ids, at::Device device) {
 
 }  // namespace
 
-at::Tensor read_in_parts(const Decoder& decoder, std::span<const int32_t> prompt, DecoderCache& cache) {
+at::Tensor read_in_parts(const Decoder& decoder, std::span<const int32_t> prompt, DecoderCache& cache,
+                         const std::function<void()>& on_part) {
   const at::NoGradGuard no_grad;
   at::Tensor rows;
   for (size_t begin = 0; begin < prompt.size(); begin += kPromptPart) {
+    on_part();
     const auto part = prompt.subspan(begin, std::min(kPromptPart, prompt.size() - begin));
     rows = decoder.extend(ids_tensor(part, decoder.device()), cache);
   }

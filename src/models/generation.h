@@ -26,7 +26,10 @@ struct Generation {
 };
 
 // Reads the prompt in parts, so that a long one needs no matrix of all its pairs. `row` of its last token.
-at::Tensor read_in_parts(const Decoder& decoder, std::span<const int32_t> prompt, DecoderCache& cache);
+// on_part() is called before each; what it throws is thrown.
+at::Tensor read_in_parts(
+    const Decoder& decoder, std::span<const int32_t> prompt, DecoderCache& cache,
+    const std::function<void()>& on_part = [] {});
 
 // `row`: what the decoder gave for the last token that the cache has. on_token(id) returns whether to go on.
 Generation generate(const Decoder& decoder, at::Tensor row, DecoderCache& cache, const GenerationOptions& options,

@@ -53,7 +53,7 @@ class TextModel {
   const TextTokenizer& tokenizer() const { return tokenizer_; }
   int64_t num_layers() const { return config().layers; }
 
-  Decoder& decoder() const { return *decoder_; }                     // of a decoder
+  Decoder& decoder() const { return *decoder_; }                           // of a decoder
   const at::Tensor& word_table() const { return encoder_->word_table(); }  // [vocabulary, width]
 
   PackedTexts pack(std::span<const TokenizedText* const> texts) const;

@@ -272,11 +272,40 @@ def test_broken_bytes_are_errors():
             assert "cache:" in str(error)
         else:  # a number was another number: still a cache that works
             assert append(restored, q, k, v, 0, 5).shape == (5, 3, 5)
+    # sizes whose product is 0 in 64 bits, and heads with different trees
+    huge = {**header, "heads": 1, "key_heads": 1, "dim": 16, "value_dim": 16, "tie": "none", "window": 1 << 60}
+    numbers_of = lambda *values: b"".join(value.to_bytes(8, "little") for value in values)  # noqa: E731
+    body = numbers_of(1, 1 << 60, 1, *[0] * 5, 0, 0, 0)
+    huge["sha256"] = __import__("hashlib").sha256(body).hexdigest()
+    with pytest.raises(ValueError, match="cache: window"):
+        HierarchicalCache.from_bytes(json.dumps(huge).encode() + b"\n" + body)
+    two = [new_cache(*(x[:, :1] for x in (q, k, v)), hierarchy="0,16*", window=4) for _ in range(2)]
+    for cache_of_head, close in zip(two, (False, True)):
+        append(cache_of_head, *(x[:, :1] for x in (q, k, v)), 0, 30)
+        if close:
+            cache_of_head.close()
+        append(cache_of_head, *(x[:, :1] for x in (q, k, v)), 30, 40)
+    bodies = [one.to_bytes().split(b"\n", 1)[1] for one in two]
+    assert bodies[0][:8] == bodies[1][:8] == numbers_of(1)
+    joined = bodies[0] + bodies[1][8:]
+    both = {**json.loads(two[0].to_bytes().split(b"\n", 1)[0]), "heads": 2, "key_heads": 2,
+            "sha256": __import__("hashlib").sha256(joined).hexdigest()}
+    with pytest.raises(ValueError, match="different trees"):
+        HierarchicalCache.from_bytes(json.dumps(both).encode() + b"\n" + joined)
     with pytest.raises(ValueError, match="belongs to 'one', not to 'two'"):
         new_cache(q, k, v, hierarchy="3*", tie="block", owner="two").restore(data)
     with pytest.raises(ValueError, match="was made with other options: 3 heads .* hierarchy 3\\*, tie block"):
         new_cache(q, k, v, hierarchy="4*", tie="block", owner="one").restore(data)
     assert append(cache.restore(data), q, k, v).shape == q.shape
+
+
+def test_many_closed_levels_can_be_stored():
+    q, k, v = rows(3, heads=1)
+    cache = new_cache(q, k, v, hierarchy="2*")
+    for i in range(3):
+        append(cache, q, k, v, i, i + 1)
+        cache.close(61)
+    assert copy.deepcopy(cache).to_bytes() == cache.to_bytes()
 
 
 @pytest.mark.parametrize("tie, rows_a_level", [("none", 1), ("block", 1)])

@@ -119,6 +119,10 @@ def test_a_prompt_with_a_tree_of_its_own(llama, tmp_path):
     (["--prompt", "good", "--hierarchy", "4*", "--tie", "block", "--window", 3], "--window needs --tie none"),
     (["--prompt", "good", "--hierarchy", "4*", "--layers", "9"], "layer"),
     (["--prompt", "good", "--prompt-hierarchy", "4*", "--hierarchy", "4*"], "--prompt-hierarchy is for --cache kv"),
+    (["--prompt", "good", "--prompt-hierarchy", "4*", "--cache", "hierarchical"], "--prompt-hierarchy is for --cache kv"),
+    (["--prompt", "good", "--tie", "block"], "give one with --hierarchy"),
+    (["--prompt", "good", "--layers", "1"], "give one with --hierarchy"),
+    (["--prompt", "good", "--temperature", "nan"], "expected numbers"),
     (["--prompt", "good", "--temperature", "-1"], "--temperature"),
     (["--prompt", "good", "--prompt-file", "x"], "--prompt"),
 ])
@@ -144,6 +148,22 @@ def test_behind_the_positions(llama):
     [line] = generated(llama[0], "--prompt", "good", "--max-tokens", 300, "--allow-extrapolation", "--ignore-end",
                        "--cache", "hierarchical")
     assert line["tokens"] == 300
+
+
+def test_the_attention_it_was_trained_with(llama, tmp_path):
+    folder = tmp_path / "trained"
+    folder.mkdir()
+    for file in llama[0].iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((folder / "config.json").read_text())
+    note = {"attention": "hierarchical", "hierarchy": "4*", "tie": "block", "window": 0}
+    (folder / "config.json").write_text(json.dumps({**config, "ramify": note}))
+    options = ["--prompt", "good", "--max-tokens", 3, "--ignore-end"]
+    for more, cache in [([], "hierarchical 4*, tie block"), (["--cache", "hierarchical"], "hierarchical 4*, tie block"),
+                        (["--cache", "kv"], "kv"), (["--hierarchy", "2*"], "hierarchical 2*, tie none"),
+                        (["--cache", "hierarchical", "--window", 2], "hierarchical 16*, tie none, window 2")]:
+        assert generated(folder, *options, *more)[0]["cache"] == cache
+    assert "was trained with hierarchical 4*" in cli.run("generate", folder, *options, "--window", 2, status=2)
 
 
 def test_an_interrupt_ends_it_in_order(llama):
@@ -213,6 +233,7 @@ def test_perplexity_of_other_attention(llama, tmp_path):
     (["--context", 500], 2, "the model has 128 positions"),
     (["--context", 1], 2, "at least 2 tokens"),
     (["--exact", "--hierarchy", "4*"], 2, "exclude each other"),
+    (["--hierarchy", "sentences"], 2, "add --separate"),
     (["--field", "x"], 1, "x"),
 ])
 def test_perplexity_of_bad_calls(llama, tmp_path, options, status, message):

@@ -266,12 +266,13 @@ OpenPath::OpenPath(const PathShape& shape, State state)
   const auto require = [](bool condition, const char* what) {
     if (!condition) throw std::invalid_argument(what);
   };
-  require(!levels_.empty() && levels_.size() <= kMaxLevels && tokens_ >= 0, "no such tree");
+  require(!levels_.empty() && levels_.size() <= kMostLevels && tokens_ >= 0 && tokens_ <= kMostTokens, "no such tree");
   recent_.k = std::move(state.recent_k), recent_.v = std::move(state.recent_v);
   recent_.end = std::min(shape.window, tokens_);
   int64_t in_tree = tokens_ - recent_.end;
   const auto holds = [](const auto& numbers, int64_t rows, int64_t width) {
-    return static_cast<int64_t>(numbers.size()) == rows * width;
+    const auto count = static_cast<int64_t>(numbers.size());
+    return width == 0 || rows == 0 ? count == 0 : count % width == 0 && count / width == rows;
   };
   require(holds(recent_.k, recent_.end, shape.dim) && holds(recent_.v, recent_.end, shape.value_dim),
           "the window has another size");
@@ -293,7 +294,7 @@ OpenPath::OpenPath(const PathShape& shape, State state)
   require(in_tree == 0, "nodes do not hold the tokens");
   int64_t last = tokens_in_tree() - 1;
   for (const Close& close : closes_) {
-    require(close.tokens > last && close.tokens <= tokens_ && close.level >= 1 && close.level <= kMaxLevels,
+    require(close.tokens > last && close.tokens <= tokens_ && close.level >= 1 && close.level < kMaxLevels,
             "nodes are closed that are not there");
     last = close.tokens;
   }

@@ -24,6 +24,9 @@ struct PathShape {
 
 // More levels than any sequence has, with two children a node.
 inline constexpr int64_t kMaxLevels = 62;
+// Of one whose caller has closed nodes of all of them.
+inline constexpr int64_t kMostLevels = 2 * kMaxLevels;
+inline constexpr int64_t kMostTokens = int64_t{1} << 60;
 
 class OpenPath {
  public:
@@ -64,6 +67,7 @@ class OpenPath {
   struct Close {
     int64_t tokens = 0;
     int64_t level = 0;
+    bool operator==(const Close&) const = default;
   };
   // All there is of a sequence.
   struct State {
