@@ -49,11 +49,8 @@ class LevelBuilder {
 
   // A tree a text, or a tree a group.
   Forest finish(bool alone) {
+    if (alone) return from_segments(levels_);
     std::vector<int64_t> trees;
-    if (alone) {
-      levels_.emplace_back(groups_.size(), 1);
-      return from_segments(levels_);
-    }
     size_t next = 0;
     for (size_t t = 0; t < texts_.size(); ++t) {
       const size_t first = next;

@@ -82,7 +82,7 @@ TEST(TextHierarchy, IsWrittenAsItIsRead) {
 TEST(TextHierarchy, WhatIsNoHierarchyIsRefused) {
   EXPECT_EQ(error_message([] { TextHierarchy::parse("2,words"); }),
             "hierarchy: 'words' in '2,words' is no level; expected sizes of windows from the bottom up (2,4,8,16 or "
-            "16*), sentences, paragraphs");
+            "16*), sentences, paragraphs, alone");
   EXPECT_EQ(error_message([] { TextHierarchy::parse("paragraphs,sentences"); }),
             "hierarchy: paragraphs hold sentences; write sentences before paragraphs in 'paragraphs,sentences'");
   EXPECT_EQ(error_message([] { TextHierarchy::parse("sentences,sentences"); }),
