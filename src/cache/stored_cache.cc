@@ -144,8 +144,7 @@ std::string write_cache(const CacheOptions& options, const Paths& sequences) {
                  {"owner", options.owner},
                  {"sha256", io::sha256_hex(numbers)}};
   if (options.scale) header["scale"] = *options.scale;
-  // an owner that is no UTF-8 is still a name
-  return header.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace) + "\n" + numbers;
+  return header.dump() + "\n" + numbers;
 }
 
 CacheOptions read_cache_options(std::string_view bytes) {

@@ -147,8 +147,10 @@ class Writing {
     std::string held = text::Detokenizer(detokenizer).finish();
     std::string written;
     const auto give = [&](std::string part) {
-      if (!part.empty() && part.starts_with(held)) part.erase(0, held.size());
-      if (!part.empty()) held.clear();
+      if (!part.empty()) {
+        if (part.starts_with(held)) part.erase(0, held.size());
+        held.clear();
+      }
       written += part;
       if (!command_.json) put(part);
     };

@@ -48,9 +48,7 @@ Generation generate(const Decoder& decoder, at::Tensor row, DecoderCache& cache,
       break;
     }
     ++result.tokens;
-    const bool goes_on = on_token(id);
-    result.seconds = elapsed_since(began);
-    if (!goes_on) {
+    if (!on_token(id)) {
       result.end = Generation::End::stopped;
       break;
     }

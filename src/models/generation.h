@@ -21,8 +21,8 @@ struct GenerationOptions {
 struct Generation {
   enum class End { text, length, stopped };  // a token that ends texts, max_tokens, or the caller
   End end = End::length;
-  int64_t prompt_tokens = 0, tokens = 0;
-  double prompt_seconds = 0, seconds = 0;  // of reading the prompt, and of all that follows
+  int64_t tokens = 0;
+  double seconds = 0;
 };
 
 // Reads the prompt in parts, so that a long one needs no matrix of all its pairs. `row` of its last token.

@@ -35,9 +35,9 @@ class CpuRows : public ::testing::Test {
 
 Numbers normal_numbers(int64_t count, unsigned seed, double mean = 0, double deviation = 1) {
   std::mt19937 generator(seed);
-  std::normal_distribution<double> draw(mean, deviation);
+  std::normal_distribution<double> draw;
   Numbers numbers(count);
-  for (double& number : numbers) number = draw(generator);
+  for (double& number : numbers) number = mean + deviation * draw(generator);
   return numbers;
 }
 

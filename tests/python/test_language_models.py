@@ -82,7 +82,7 @@ def test_parameters_are_the_same_for_all_kinds(trained):
     assert all(count == counts[0] for count in counts)
 
 
-def test_transformers_gives_the_same_logits_for_exact_attention(data, trained, tmp_path):
+def test_transformers_gives_the_same_loss_for_exact_attention(data, trained, tmp_path):
     transformers = pytest.importorskip("transformers")
     folder = trained["exact"]
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
