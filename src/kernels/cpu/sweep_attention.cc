@@ -38,19 +38,27 @@ class SeenNodes {
     const bool is_causal = call_.p.causal != Causal::none;
     nodes_.clear();
     first_leaf_ = tile.first;
-    if (window_ == 0 && is_causal) return add_left(tile.first, 0, tile.count, /*is_self_seen=*/true);
-    add_band(tile, is_causal ? 0 : window_);
-    // beyond its edges leaves see what there is to see from those places
-    const int64_t left = tile.first - window_, right = tile.first + window_;
-    const int64_t begin = std::max<int64_t>(0, root_.first_leaf - left);
-    if (begin < tile.count) add_left(left, begin, tile.count, /*is_self_seen=*/false);
-    const int64_t end = std::min(tile.count, end_of(root_) - right);
-    if (!is_causal && end > 0) add_right(right, end);
+    if (window_ == 0 && is_causal) {
+      add_left(tile.first, 0, tile.count, /*is_self_seen=*/true);
+    } else {
+      // beyond the edges of their windows leaves see what there is to see from those places
+      const int64_t left = tile.first - window_, right = tile.first + window_;
+      const int64_t begin = std::max<int64_t>(0, root_.first_leaf - left);
+      if (begin < tile.count) add_left(left, begin, tile.count, /*is_self_seen=*/false);
+      const int64_t end = std::min(tile.count, end_of(root_) - right);
+      if (!is_causal && end > 0) add_right(right, end);
+      add_band(tile, is_causal ? 0 : window_);
+    }
+    std::fill_n(reach_, kLanes, 0);
+    for (int64_t j = 0; j < count(); ++j) reach_[nodes_[j].from] = j + 1;
+    for (int64_t l = 1; l < kLanes; ++l) reach_[l] = std::max(reach_[l], reach_[l - 1]);
   }
 
   int64_t count() const { return static_cast<int64_t>(nodes_.size()); }
   const SeenNode& operator[](int64_t i) const { return nodes_[i]; }
   int64_t first_leaf() const { return first_leaf_; }  // of those that are leaves
+  // A lane looks at none of the nodes from here on: what only later lanes see stands at the end where possible.
+  int64_t reach(int64_t lane) const { return reach_[lane]; }
 
  private:
   void add(const WalkNode& node, int64_t from, int64_t to, int64_t hole = -1) {
@@ -70,14 +78,17 @@ class SeenNodes {
   }
 
   // The families above places [base + begin, base + end), each once: visit(family, first lane, lane behind the last).
+  // Of each place from the root down.
   template <class Visit>
-  void for_each_family_above(int64_t base, int64_t begin, int64_t end, const Visit& visit) const {
+  void for_each_family_above(int64_t base, int64_t begin, int64_t end, const Visit& visit) {
     const auto nodes = call_.p.walk.nodes;
     for (int64_t l = begin; l < end; ++l) {
+      above_.clear();
       for (int64_t n = nodes[call_.p.walk.leaf_nodes[base + l]].parent; n >= 0; n = nodes[n].parent) {
         if (l > begin && nodes[n].first_leaf < base + l) break;  // an earlier lane was here, and above
-        visit(nodes[n], l, std::min(end, end_of(nodes[n]) - base));
+        above_.push_back(&nodes[n]);
       }
+      for (size_t i = above_.size(); i-- > 0;) visit(*above_[i], l, std::min(end, end_of(*above_[i]) - base));
     }
   }
 
@@ -118,6 +129,8 @@ class SeenNodes {
   const NodeSource k_, v_;
   const int64_t window_;
   std::vector<SeenNode> nodes_;
+  std::vector<const WalkNode*> above_;
+  int64_t reach_[kLanes];
   int64_t first_leaf_ = 0;
 };
 
@@ -147,6 +160,13 @@ void read_block(const Call& call, const SeenNodes& seen, int64_t first, int64_t 
       widen_rows(v.storage, v_row, 0, 1, v.dim, copy, 0);
       block.v[j] = copy;
     }
+  }
+}
+
+// How many nodes of a block each lane has to look through.
+void count_terms(const SeenNodes& seen, const SeenBlock& block, int64_t* terms_of_row) {
+  for (int64_t l = 0; l < kLanes; ++l) {
+    terms_of_row[l] = std::clamp<int64_t>(seen.reach(l) - block.first, 0, block.count);
   }
 }
 
@@ -213,9 +233,11 @@ void attend(const Call& call, const SeenNodes& seen, const LeafTile& tile, int64
   SeenBlock block;
   V most = hn::Set(f, kMinusInfinity), sum = hn::Zero(f);
   HWY_ALIGN float factors[kLanes];
+  int64_t terms_of_row[kLanes];
   Combination combination;
   combination.a = s.scores, combination.term_step = kLanes;
   combination.row_scale = factors, combination.terms = block.v;
+  combination.terms_of_row = terms_of_row;
   const bool is_one_block = seen.count() <= kKeyBlock;
   for (int64_t first = 0; first < seen.count(); first += kKeyBlock) {
     read_block(call, seen, first, h / call.group, s, block);
@@ -230,7 +252,8 @@ void attend(const Call& call, const SeenNodes& seen, const LeafTile& tile, int64
     }
     const V inverse = hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(f)), hn::Div(hn::Set(f, 1.0f), sum));
     hn::Store(is_one_block ? inverse : hn::Set(f, 1.0f), f, factors);
-    combination.adds = first > 0, combination.num_terms = block.count;
+    count_terms(seen, block, terms_of_row);
+    combination.adds = first > 0;
     combination.streams = is_one_block && call.streams && out.is_direct;
     combine_rows(combination, tile.count, channels, rows, ahead);
   }
@@ -251,25 +274,28 @@ void attend(const Call& call, const SeenNodes& seen, const LeafTile& tile, int64
 
 void sweep_forward_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
   const WalkNode& root = call.p.walk.nodes[n];
-  const auto pool = [&](const LeafTile& tile) {
-    for (int64_t l = tile.first; l < tile.first + tile.count; ++l) {
-      for_each_closing(call, l, [&](const WalkNode& node) { pool_keys(call, node, range, s); });
+  const auto pool = [&](int64_t begin, int64_t end, HeadRange heads) {
+    for (int64_t l = begin; l < end; ++l) {
+      for_each_closing(call, l, [&](const WalkNode& node) { pool_keys(call, node, heads, s); });
     }
   };
   const bool looks_right = call.p.causal == Causal::none;
-  if (looks_right) for_each_tile(root, pool);
+  if (looks_right) pool(root.first_leaf, end_of(root), range);
   SeenNodes seen(call, root);
   RowsAhead::Plan plan(root, range, call.group);
   plan.add_keys(Source(call.p.k, call.p.storage, call.p.dim));
   plan.add_keys(Source(call.p.v, call.p.storage, call.p.value_dim));
   plan.add_queries(Source(call.p.q, call.p.storage, call.p.dim));
   for_each_tile(root, [&](const LeafTile& tile) {
-    if (!looks_right) pool(tile);
+    const int64_t last = tile.first + tile.count - 1;
+    if (!looks_right) pool(tile.first, last, range);
     seen.collect(tile);
     plan.start(tile.first + kLanes);
     RowsAhead ahead(plan);
-    for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
-      attend(call, seen, tile, h, s, ahead);
+    for (int64_t g = range.key_begin; g < range.key_end; ++g) {
+      for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) attend(call, seen, tile, h, s, ahead);
+      // only later tiles see the nodes that end here; their rows are still near
+      if (!looks_right) pool(last, last + 1, {g, g + 1});
     }
   });
 }
@@ -327,6 +353,7 @@ void attend_backward(const Call& call, const SeenNodes& seen, const LeafTile& ti
   dot = hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(f)), hn::Div(dot, sum));
 
   HWY_ALIGN float scales[kLanes];
+  int64_t terms_of_row[kLanes];
   std::fill_n(scales, kLanes, p.scale);
   for (int64_t l = 0; l < tile.count; ++l) {
     rows[l] = grad_q.row(tile.first + l, h, s.staged[4] + l * call.dim);
@@ -341,9 +368,10 @@ void attend_backward(const Call& call, const SeenNodes& seen, const LeafTile& ti
       // a lane that does not see a node has no part in its gradient, whatever numbers it holds
       hn::Store(hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(f)), hn::Mul(weight, change)), f, s_bar + j * kLanes);
     }
+    count_terms(seen, block, terms_of_row);
     Combination combination;
     combination.a = s_bar, combination.term_step = kLanes;
-    combination.terms = block.k, combination.num_terms = block.count;
+    combination.terms = block.k, combination.terms_of_row = terms_of_row;
     combination.row_scale = scales, combination.adds = first > 0;
     combine_rows(combination, tile.count, channels, rows);
     add_to_seen(call, seen, block, tile, g, s_bar, weights, q_rows, y_rows, sums, ahead);

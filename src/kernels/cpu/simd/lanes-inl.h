@@ -27,8 +27,7 @@ inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // exp(x) for x <= 0 or a little above. 0 for -inf; NaN stays NaN, so that a broken input is seen in the output.
 HWY_INLINE V exp_lanes(V x) {
   const F f;
-  const hn::RebindToSigned<F> i;
-  const V kSmallest = hn::Set(f, -87.0f);  // below, the result is 0 (it would be denormal soon)
+  const M is_small = hn::Lt(x, hn::Set(f, -87.0f));  // the result is 0 there (it would be denormal soon)
   const V k = hn::Round(hn::Mul(x, hn::Set(f, 1.44269504088896341f)));
   V r = hn::NegMulAdd(k, hn::Set(f, 0.693359375f), x);  // Cody-Waite: ln 2 in two parts
   r = hn::NegMulAdd(k, hn::Set(f, -2.12194440e-4f), r);
@@ -39,9 +38,14 @@ HWY_INLINE V exp_lanes(V x) {
   p = hn::MulAdd(p, r, hn::Set(f, 1.6666665459e-1f));
   p = hn::MulAdd(p, r, hn::Set(f, 5.0000001201e-1f));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(f, 1.0f));
+  // p 2^k
+#if HWY_TARGET <= HWY_AVX3
+  return V{_mm512_maskz_scalef_ps(hn::Not(is_small).raw, p.raw, k.raw)};
+#else
+  const hn::RebindToSigned<F> i;
   const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(i, k), hn::Set(i, 127)));
-  const V result = hn::Mul(p, hn::BitCast(f, exponent));
-  return hn::IfThenZeroElse(hn::Lt(x, kSmallest), result);
+  return hn::IfThenZeroElse(is_small, hn::Mul(p, hn::BitCast(f, exponent)));
+#endif
 }
 
 // log(x) for x > 0, normal; NaN stays NaN.

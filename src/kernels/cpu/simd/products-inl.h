@@ -109,7 +109,19 @@ inline void dot_blocks(const float* blocks, const float* const* keys, int64_t nu
   for (; j + kKeyTile <= num_keys; j += kKeyTile) {
     dot_tile<kKeyTile>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
   }
-  for (; j < num_keys; ++j) dot_tile<1>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+  switch (num_keys - j) {
+    case 3:
+      dot_tile<3>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+      break;
+    case 2:
+      dot_tile<2>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+      break;
+    case 1:
+      dot_tile<1>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+      break;
+    default:
+      break;
+  }
   shared_ahead = ahead;
 }
 
@@ -164,6 +176,7 @@ struct Combination {
   int64_t term_step = 1;
   const float* const* terms = nullptr;
   int64_t num_terms = 0;
+  const int64_t* terms_of_row = nullptr;  // how many of the terms a row needs, not falling; null: all
   const float* row_scale = nullptr;
   const float* base = nullptr;  // one row for all; null: zero
   bool adds = false;            // to what is in out; base is not looked at then
@@ -181,7 +194,8 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   }
   const float* a = p.a + r * p.row_step;
   const int64_t row_step = p.row_step, term_step = p.term_step;
-  for (int64_t s = 0; s < p.num_terms; ++s) {
+  const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + R - 1] : p.num_terms;
+  for (int64_t s = 0; s < num_terms; ++s) {
     ahead.template step<2>();
     const float* term = p.terms[s] + c;
     V x[C];
