@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Exact and hierarchical attention in language models trained from scratch: the same decoder, text, tokens and seeds.
 
-Two tables: the perplexity of a test text after training, and the speed of training by the length of the context. Each
-run is a folder under --results; those that are finished are not done again, those that were stopped go on.
+Three tables: the perplexity of a test text after training, the speed of training by the length of the context, and the
+speed of generation by the length of the prompt, with the models of the second. Each run is a folder under --results;
+those that are finished are not done again, those that were stopped go on.
 """
 
 import argparse
@@ -14,19 +15,21 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+PROGRAM = os.environ.get("RAMIFY", ROOT / "build" / "release" / "ramify")
 KINDS = {"exact": ["--attention", "exact"],
          "untied": ["--attention", "hierarchical", "--hierarchy", "16*", "--tie", "none"],
          "prefix-block": ["--attention", "hierarchical", "--hierarchy", "16*", "--tie", "block"],
          "window-32": ["--attention", "hierarchical", "--hierarchy", "16*", "--tie", "none", "--window", "32"],
          "window-128": ["--attention", "hierarchical", "--hierarchy", "16*", "--tie", "none", "--window", "128"]}
 SPEED_KINDS = ["exact", "untied", "prefix-block", "window-32"]
+PROMPT_BYTES = [1_600, 13_000, 108_000]  # of the training text: about 500, 3,700 and 30,000 tokens
 SIZE = ["--layers", "4", "--width", "256", "--heads", "4"]
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=pathlib.Path, help="folder with wikitext103/{valid,test}.txt.zst")
-    parser.add_argument("--part", choices=["perplexity", "speed", "table"], default="perplexity")
+    parser.add_argument("--part", choices=["perplexity", "speed", "generation", "table"], default="perplexity")
     parser.add_argument("--tokenizer", type=pathlib.Path,
                         help="folder or file; without it a byte-level BPE is trained on the training text, which needs "
                              "the package tokenizers")
@@ -66,9 +69,8 @@ def train(arguments, out, texts, kind, *options):
     """Whether a run is finished: one that fails leaves a line and the others go on."""
     if (out / "evaluation.json").exists():
         return
-    program = os.environ.get("RAMIFY", ROOT / "build" / "release" / "ramify")
     print(out.relative_to(arguments.results), file=sys.stderr)
-    command = [program, "train-lm", *texts, *KINDS[kind], *SIZE, *options, "--device", arguments.device, "--threads",
+    command = [PROGRAM, "train-lm", *texts, *KINDS[kind], *SIZE, *options, "--device", arguments.device, "--threads",
                arguments.threads, "--resume", "--out", out, *arguments.options]
     status = subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL).returncode
     if status >= 128:
@@ -97,6 +99,26 @@ def run_speed(arguments, tokenizer, kinds):
             train(arguments, arguments.results / "speed" / f"{context}-{kind}", [*texts, "--tokenizer", tokenizer], kind,
                   "--context", context, "--batch-tokens", batch, "--limit", batch * arguments.steps, "--epochs", 1,
                   "--valid-fraction", 0, "--log-every", 1)
+
+
+def run_generation(arguments, kinds):
+    """200 tokens behind prompts of several lengths, with the models of the longest context that were trained for speed."""
+    text = words(arguments.data / "wikitext103" / "valid.txt.zst")
+    context = max(map(int, arguments.contexts.split(",")))
+    print("| prompt, tokens | attention | reading it, s | generation, tokens/s | cache |\n|---|---|---|---|---|")
+    for size in PROMPT_BYTES:
+        for kind in kinds:
+            model = arguments.results / "speed" / f"{context}-{kind}"
+            if not (model / "evaluation.json").exists():
+                sys.exit(f"{model} is not there; run --part speed first")
+            command = [PROGRAM, "generate", model, "--prompt-file", "-", "--max-tokens", "200", "--ignore-end", "--json",
+                       "--device", arguments.device, "--threads", arguments.threads]
+            # a cut inside a character would be an error
+            prompt = text[:size].decode(errors="ignore").encode()
+            run = subprocess.run([str(word) for word in command], input=prompt, check=True, capture_output=True)
+            found = json.loads(run.stdout.splitlines()[-1])
+            print(f"| {found['prompt_tokens']:,} | {kind} | {found['prompt_seconds']:.2f} "
+                  f"| {found['tokens_per_second']:,.0f} | {found['cache_bytes'] / 2**20:.1f} MiB |", flush=True)
 
 
 def speed_of(folder):
@@ -145,10 +167,12 @@ def print_tables(results):
 
 def main():
     arguments = parse()
+    kinds = arguments.kinds.split(",") if arguments.kinds else \
+        list(KINDS) if arguments.part == "perplexity" else SPEED_KINDS
+    if arguments.part == "generation":
+        return run_generation(arguments, kinds)
     if arguments.part != "table":
         tokenizer = arguments.tokenizer or make_tokenizer(arguments)
-        kinds = arguments.kinds.split(",") if arguments.kinds else \
-            SPEED_KINDS if arguments.part == "speed" else list(KINDS)
         (run_speed if arguments.part == "speed" else run_perplexity)(arguments, tokenizer, kinds)
     print_tables(arguments.results)
 

@@ -13,11 +13,11 @@ namespace ramify::cli {
 namespace {
 
 // What one step frees the next one takes again: given back to the system in between, every page of it would have to be
-// faulted in and cleared anew. Blocks beyond 32 MiB, the most that glibc allows here, are still given back.
+// faulted in and cleared anew.
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  mallopt(M_MMAP_MAX, 0);         // large blocks come from the heap, too
+  mallopt(M_TRIM_THRESHOLD, -1);  // whose end is not given back
 #endif
 }
 
