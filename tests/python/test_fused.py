@@ -354,3 +354,21 @@ def test_results_written_past_the_cache():
 
     for fused, composed in zip(run("fused"), run("composed")):
         assert (fused - composed).abs().max() <= 1e-5 * composed.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("options", [{}, {"causal": "block"}, {"tie": "none", "causal": "block"}])
+def test_large_results_have_the_bits_of_small_ones(dtype, options):
+    """Large results are written past the caches: two trees together are large, each alone is not."""
+    leaves, heads, dim = 2_048, 8, 64
+    tensors = [normal(2 * leaves, heads, dim, seed=seed, dtype=dtype) for seed in range(4)]
+
+    def run(forest, q, k, v, grad):
+        q, k, v = (tensor.clone().requires_grad_() for tensor in (q, k, v))
+        out = attention(q, k, v, forest, implementation="fused", **options)
+        return out.detach(), *torch.autograd.grad(out, (q, k, v), grad)
+
+    both = run(Forest.windows([leaves, leaves], "16*"), *tensors)
+    alone = [run(Forest.windows([leaves], "16*"), *parts) for parts in zip(*(t.split(leaves) for t in tensors))]
+    for found, parts in zip(both, zip(*alone)):
+        assert torch.equal(found, torch.cat(parts))

@@ -273,9 +273,11 @@ void sum_positions(const Call& call, int64_t num_positions, float* grad_position
   });
 }
 
+// Whether rows are whole lines of the cache.
 bool can_stream(const Rows& rows, const AttentionParams& p, int64_t dim) {
-  return p.storage == Storage::float32 && reinterpret_cast<uintptr_t>(rows.data) % 64 == 0 &&
-         rows.row_stride % kRowPad == 0 && rows.head_stride % kRowPad == 0 && dim % kRowPad == 0;
+  const int64_t line = p.storage == Storage::float32 ? 16 : 32;
+  return reinterpret_cast<uintptr_t>(rows.data) % 64 == 0 && rows.row_stride % line == 0 &&
+         rows.head_stride % line == 0 && dim % line == 0;
 }
 
 int64_t num_leaves(const AttentionParams& p) {

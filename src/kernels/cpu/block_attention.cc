@@ -125,7 +125,7 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
       combination.base = family.is_root() ? nullptr : above.y + (slot * p.heads + h) * call.value_dim;
       combination.streams = call.streams && family.all_leaves && out.is_direct;
       combine_rows(combination, b, in_lanes(p.value_dim), y_rows, ahead);
-      family.finish_targets(out, h, y_rows);
+      family.finish_targets(out, h, y_rows, call.streams);
     }
   }
 }
@@ -292,7 +292,7 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
       combination.base = base(above.gq, p.heads, h, call.dim);
       combination.streams = streams && grad_q.is_direct;
       combine_rows(combination, b, in_lanes(p.dim), gq_rows, q_ahead);
-      family.finish_targets(grad_q, h, gq_rows);
+      family.finish_targets(grad_q, h, gq_rows, call.streams);
 
       combination.row_step = kNarrowFamily, combination.term_step = 1;
       combination.terms = q_rows;
@@ -308,8 +308,8 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
       combine_rows(combination, b, in_lanes(p.value_dim), gv_rows, y_ahead);
       if (call.position_dim > 0) adjoint_of_positions(call, family, h, s);
     }
-    family.finish_targets(grad_k, g, gk_rows);
-    family.finish_targets(grad_v, g, gv_rows);
+    family.finish_targets(grad_k, g, gk_rows, call.streams);
+    family.finish_targets(grad_v, g, gv_rows, call.streams);
   }
 }
 

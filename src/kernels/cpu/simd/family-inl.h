@@ -86,11 +86,11 @@ struct Family {
       rows[j] = leaf[j] >= 0 ? target.row(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
     }
   }
-  HWY_INLINE void finish_targets(const Target& target, int64_t head, float* const* rows) const {
+  HWY_INLINE void finish_targets(const Target& target, int64_t head, float* const* rows, bool past_cache) const {
     if (target.is_direct) return;
     if (all_leaves) {
       narrow_rows(target.storage, rows[0], count > 1 ? rows[1] - rows[0] : 0, count, target.dim,
-                  const_cast<char*>(target.at(leaf[0], head)), target.row_bytes());
+                  const_cast<char*>(target.at(leaf[0], head)), target.row_bytes(), past_cache);
       return;
     }
     for (int64_t j = 0; j < count; ++j) {

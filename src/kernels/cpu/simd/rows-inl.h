@@ -22,7 +22,9 @@ constexpr int64_t in_lanes(int64_t dim) {
   return (dim + kLanes - 1) / kLanes * kLanes;
 }
 
-// Storage types as vectors: load(p) gives kLanes float32 numbers, store(v, p) takes them.
+// Storage types as vectors: load(p) gives kLanes float32 numbers, store(v, p) takes them. Those of 16 bits can
+// narrow(v).
+using Half = hn::Rebind<uint16_t, F>;
 struct Float32Lanes {
   using Number = float;
   static HWY_INLINE V load(const float* from) { return hn::LoadU(F(), from); }
@@ -32,22 +34,21 @@ struct BFloat16Lanes {  // the upper half of float32
   using Number = uint16_t;
   static HWY_INLINE V load(const uint16_t* from) {
     const hn::RebindToUnsigned<F> u;
-    const hn::Rebind<uint16_t, F> half;
-    return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(u, hn::LoadU(half, from))));
+    return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(u, hn::LoadU(Half(), from))));
   }
   // To nearest, ties to even; NaN stays NaN.
-  static HWY_INLINE void store(V v, uint16_t* to) {
+  static HWY_INLINE hn::Vec<Half> narrow(V v) {
     const hn::RebindToUnsigned<F> u;
     const hn::RebindToSigned<F> i;
-    const hn::Rebind<uint16_t, F> half;
     const auto bits = hn::BitCast(u, v);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1));
     const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fff))));
     const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(u, 0x40));
     // both are below 2^16, so the signed demotion does not saturate
     const auto result = hn::IfThenElse(hn::RebindMask(u, hn::Eq(v, v)), rounded, quiet);
-    hn::StoreU(hn::DemoteTo(half, hn::BitCast(i, result)), half, to);
+    return hn::DemoteTo(Half(), hn::BitCast(i, result));
   }
+  static HWY_INLINE void store(V v, uint16_t* to) { hn::StoreU(narrow(v), Half(), to); }
 };
 
 // float16 where the processor cannot convert it: Highway's own way truncates and knows no infinity.
@@ -88,8 +89,10 @@ struct Float16Lanes {
       for (int64_t l = 0; l < kLanes; ++l) to[l].bits = to_float16(lanes[l]);
       return;
     }
-    const hn::Rebind<hwy::float16_t, F> half;
-    hn::StoreU(hn::DemoteTo(half, v), half, to);
+    hn::StoreU(hn::DemoteTo(hn::Rebind<hwy::float16_t, F>(), v), hn::Rebind<hwy::float16_t, F>(), to);
+  }
+  static HWY_INLINE hn::Vec<Half> narrow(V v) {
+    return hn::BitCast(Half(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F>(), v));
   }
 };
 
@@ -120,10 +123,31 @@ inline void widen_rows_of(const char* from, int64_t stride, int64_t count, int64
     hn::StoreU(Lanes::load(rest), F(), to + c);
   }
 }
+// Past the cache, in whole vectors: `to` is aligned, and dim a multiple of two of them.
 template <class Lanes>
-inline void narrow_rows_of(const float* from, int64_t width, int64_t count, int64_t dim, char* to, int64_t stride) {
+inline constexpr bool streams_halves = sizeof(typename Lanes::Number) == 2;
+template <>
+inline constexpr bool streams_halves<Float16Lanes> = Float16Lanes::kConverts;
+template <class Lanes>
+inline void stream_halves(const float* from, int64_t dim, uint16_t* to) {
+  const F f;
+  const hn::Twice<Half> both;
+  for (int64_t c = 0; c < dim; c += 2 * kLanes) {
+    const auto first = Lanes::narrow(hn::LoadU(f, from + c)), second = Lanes::narrow(hn::LoadU(f, from + c + kLanes));
+    hn::Stream(hn::Combine(both, second, first), both, to + c);
+  }
+}
+template <class Lanes>
+inline void narrow_rows_of(const float* from, int64_t width, int64_t count, int64_t dim, char* to, int64_t stride,
+                           bool streams) {
   using Number = typename Lanes::Number;
   for (int64_t r = 0; r < count; ++r, from += width, to += stride) {
+    if constexpr (streams_halves<Lanes>) {
+      if (streams) {
+        stream_halves<Lanes>(from, dim, reinterpret_cast<uint16_t*>(to));
+        continue;
+      }
+    }
     auto* row = reinterpret_cast<Number*>(to);
     int64_t c = 0;
     for (; c + kLanes <= dim; c += kLanes) Lanes::store(hn::LoadU(F(), from + c), row + c);
@@ -138,8 +162,9 @@ inline void widen_rows(Storage storage, const char* from, int64_t stride, int64_
   with_lanes(storage, [&](auto lanes) { widen_rows_of<decltype(lanes)>(from, stride, count, dim, to, width); });
 }
 inline void narrow_rows(Storage storage, const float* from, int64_t width, int64_t count, int64_t dim, char* to,
-                        int64_t stride) {
-  with_lanes(storage, [&](auto lanes) { narrow_rows_of<decltype(lanes)>(from, width, count, dim, to, stride); });
+                        int64_t stride, bool streams = false) {
+  with_lanes(storage,
+             [&](auto lanes) { narrow_rows_of<decltype(lanes)>(from, width, count, dim, to, stride, streams); });
 }
 
 // Memory that will be read soon: the loops of the current family bring it nearer, a few lines a step, since many at
