@@ -19,19 +19,23 @@ def _candidates(name):
 
 
 def load(name):
-    """Loads one of the compiled libraries; ``RAMIFY_LIBRARY`` names that of the ops, and the others lie next to it."""
+    """Loads one of the compiled libraries, so that torch knows what is registered in it."""
+    path = path_of(name)
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        raise ImportError(
+            f"ramify: {path} does not load with torch {torch.__version__}; it must be built against the torch "
+            f"that is installed: pip install --no-build-isolation --force-reinstall --no-deps <ramify>\n{error}"
+        ) from error
+
+
+def path_of(name):
+    """Where a compiled library is; ``RAMIFY_LIBRARY`` names that of the ops, and the others lie next to it."""
     tried = list(_candidates(name))
     for path in tried:
-        if not path.exists():
-            continue
-        try:
-            torch.ops.load_library(str(path))
-        except OSError as error:
-            raise ImportError(
-                f"ramify: {path} does not load with torch {torch.__version__}; it must be built against the torch "
-                f"that is installed: pip install --no-build-isolation --force-reinstall --no-deps <ramify>\n{error}"
-            ) from error
-        return
+        if path.exists():
+            return path
     raise ImportError(
         "ramify: the compiled library was not found; looked for "
         + ", ".join(str(path) for path in tried)

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "training_commands.h"
+
 namespace ramify::cli {
 
 void add_bench(CLI::App& app);
@@ -19,7 +21,7 @@ void add_flops(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_predict(CLI::App& app);
 void add_report(CLI::App& app);
-void add_train(CLI::App& app, const std::vector<std::string>& command_line);
-void add_train_language(CLI::App& app, const std::vector<std::string>& command_line);
+void add_train(CLI::App& app, const std::vector<std::string>& command_line, const Launch& launch);
+void add_train_language(CLI::App& app, const std::vector<std::string>& command_line, const Launch& launch);
 
 }  // namespace ramify::cli

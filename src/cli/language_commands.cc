@@ -72,13 +72,14 @@ class LanguageProgress final : public train::LanguageObserver {
   ProgressLine line_;
 };
 
-int run_train_language(TrainLanguageCommand command) {
-  apply_compute_options(command.compute);
+int run_train_language(const TrainLanguageCommand& command, const train::Replicas& replicas) {
+  const bool is_first = replicas.is_first();  // only that one knows the folder, and speaks
   const bool has_run = train::is_run(command.out, train::kLanguageRun);
-  if (command.resume && !has_run && !command.settings.contains("data")) {
+  if (is_first && command.resume && !has_run && !command.settings.contains("data")) {
     throw std::invalid_argument(command.out + ": there is no run to go on with");
   }
   LanguageProgress progress;
+  train::LanguageObserver silence;
   const train::RunOptions options{.folder = command.out,
                                   .resume = command.resume,
                                   .device = command.compute.device,
@@ -87,18 +88,17 @@ int run_train_language(TrainLanguageCommand command) {
                                   .deterministic = command.deterministic,
                                   .leaf_cache = {},
                                   .explanations = 0,
-                                  .command = command.command_line};
-  train::RunResult result;
-  try {
-    result = train::train_language(language_settings_of(command), options, progress);
-  } catch (const train::Interrupted&) {
-    fmt::print(stderr, "interrupted\n");
-    return interrupted_status();
-  }
+                                  .command = command.command_line,
+                                  .replicas = replicas};
+  const train::RunResult result = is_first ? train::train_language(language_settings_of(command), options, progress)
+                                           : train::train_language({}, options, silence);
   if (result.outcome == train::Outcome::interrupted) {
-    fmt::print(stderr, "interrupted; saved. Go on with: ramify train-lm --resume --out {}\n", command.out);
+    if (is_first) {
+      fmt::print(stderr, "interrupted; saved. Go on with: ramify train-lm --resume --out {}\n", command.out);
+    }
     return interrupted_status();
   }
+  if (!is_first) return 0;
   if (command.json) {
     fmt::print("{}\n", result.evaluation.dump(2));
     return 0;
@@ -117,7 +117,11 @@ int run_train_language(TrainLanguageCommand command) {
 }  // namespace ramify::cli
 
 extern "C" {
-int ramify_run_train_language(const ramify::cli::TrainLanguageCommand& command) {
-  return ramify::cli::run_train_language(command);
+int ramify_run_train_language(const ramify::cli::TrainLanguageCommand& asked) {
+  ramify::cli::TrainLanguageCommand command = asked;
+  ramify::cli::apply_compute_options(command.compute);
+  return ramify::cli::run_with_replicas(command.compute.launch, [&](const ramify::train::Replicas& replicas) {
+    return ramify::cli::run_train_language(command, replicas);
+  });
 }
 }

@@ -38,7 +38,8 @@ void add_common_training_options(CLI::App& app, const std::shared_ptr<Command>& 
   add_setting<int64_t>(app, command, "--patience", kPart, "patience",
                        "stop after so many epochs without a better validation; 0: never [0]");
   add_setting<int64_t>(app, command, "--seed", kPart, "seed", "of parameters, order and dropout [0]");
-  add_setting<std::string>(app, command, "--dtype", kPart, "dtype", "float32 or bfloat16 [float32]");
+  add_setting<std::string>(app, command, "--dtype", kPart, "dtype",
+                           "float32, bfloat16, or float64 for comparisons [float32]");
   add_setting<int64_t>(app, command, "--log-every", kPart, "log_every",
                        "steps between two lines of metrics [50; of texts 20]");
   add_setting<int64_t>(app, command, "--checkpoint-every", kPart, "checkpoint_every",

@@ -8,7 +8,7 @@
 namespace ramify::cli {
 
 void* find_torch_function(const char* name) {
-  constexpr const char* kFile = "libramify_cli_torch.so";  // found through the program's own search path
+  constexpr const char* kFile = "libramify_cli_torch.so";  // found through this library's own search path
   void* library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);    // kept until the program ends
   void* function = library ? dlsym(library, name) : nullptr;
   if (!function) {

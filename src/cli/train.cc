@@ -90,7 +90,7 @@ void add_compute_options(CLI::App& app, ComputeOptions& compute) {
   app.add_option("--workers", compute.workers, "threads that read records; 0: one a core")->check(CLI::Range(0, 1024));
 }
 
-void add_train(CLI::App& app, const std::vector<std::string>& command_line) {
+void add_train(CLI::App& app, const std::vector<std::string>& command_line, const Launch& launch) {
   auto* train = app.add_subcommand("train", "Train a model on a file of nested records");
   const auto command = std::make_shared<TrainCommand>();
   add_data_options(*train, command);
@@ -110,8 +110,10 @@ void add_train(CLI::App& app, const std::vector<std::string>& command_line) {
       "  ramify train reviews.jsonl --target label --out runs/reviews\n"
       "  ramify train train.jsonl.zst --valid dev.jsonl.zst --test test.jsonl.zst --target label --out runs/a\n"
       "  ramify train reviews.jsonl --target label --attention flat --out runs/flat\n"
-      "  ramify train --resume --out runs/reviews");
+      "  ramify train --resume --out runs/reviews\n"
+      "  torchrun --nproc-per-node=2 -m ramify train reviews.jsonl --target label --out runs/two   # 2 processes");
   command->command_line = command_line;
+  command->compute.launch = launch;
   train->callback([command] {
     const signal::SchemaSettings usual;
     signal::SchemaSettings::visit(

@@ -63,7 +63,7 @@ void add_size_options(CLI::App& app, const LanguageCommand& command) {
 
 }  // namespace
 
-void add_train_language(CLI::App& app, const std::vector<std::string>& command_line) {
+void add_train_language(CLI::App& app, const std::vector<std::string>& command_line, const Launch& launch) {
   auto* train = app.add_subcommand("train-lm", "Train a language model (a small Llama) on running text");
   const auto command = std::make_shared<TrainLanguageCommand>();
   add_text_options(*train, command);
@@ -82,8 +82,11 @@ void add_train_language(CLI::App& app, const std::vector<std::string>& command_l
       "  ramify train-lm book.txt --tokenizer models/stories15m --out runs/book\n"
       "  ramify train-lm wiki.txt.zst --test test.txt.zst --tokenizer models/gpt2 --context 4096 --out runs/wiki\n"
       "  ramify train-lm wiki.txt.zst --tokenizer models/gpt2 --attention exact --out runs/exact\n"
-      "  ramify train-lm --resume --out runs/book");
+      "  ramify train-lm --resume --out runs/book\n"
+      "  torchrun --nproc-per-node=2 -m ramify train-lm book.txt --tokenizer models/gpt2 --out runs/two   # 2 "
+      "processes");
   command->command_line = command_line;
+  command->compute.launch = launch;
   train->callback([command] { throw_exit_status(torch_function<RunTrainLanguage>(kTrainLanguageFunction)(*command)); });
 }
 

@@ -148,13 +148,14 @@ void print_classes(const nlohmann::json& scores) {
   }
 }
 
-int run_train(TrainCommand command) {
-  apply_compute_options(command.compute);
-  if (command.settings["data"].value("train", nlohmann::json()).empty() && !train::is_run(command.out)) {
+int run_train(const TrainCommand& command, const train::Replicas& replicas) {
+  const bool is_first = replicas.is_first();  // only that one knows the folder, and speaks
+  if (is_first && command.settings["data"].value("train", nlohmann::json()).empty() && !train::is_run(command.out)) {
     throw std::invalid_argument(command.resume ? command.out + ": there is no run to go on with"
                                                : "no DATA; say which records to learn from");
   }
   TrainProgress progress;
+  train::RunObserver silence;
   const train::RunOptions options{.folder = command.out,
                                   .resume = command.resume,
                                   .device = command.compute.device,
@@ -163,18 +164,15 @@ int run_train(TrainCommand command) {
                                   .deterministic = command.deterministic,
                                   .leaf_cache = command.leaf_cache,
                                   .explanations = command.explanations,
-                                  .command = command.command_line};
-  train::RunResult result;
-  try {
-    result = train::train(settings_of(command), options, progress);
-  } catch (const train::Interrupted&) {
-    fmt::print(stderr, "interrupted\n");
-    return interrupted_status();
-  }
+                                  .command = command.command_line,
+                                  .replicas = replicas};
+  const train::RunResult result =
+      is_first ? train::train(settings_of(command), options, progress) : train::train({}, options, silence);
   if (result.outcome == train::Outcome::interrupted) {
-    fmt::print(stderr, "interrupted; saved. Go on with: ramify train --resume --out {}\n", command.out);
+    if (is_first) fmt::print(stderr, "interrupted; saved. Go on with: ramify train --resume --out {}\n", command.out);
     return interrupted_status();
   }
+  if (!is_first) return 0;
   if (command.json) {
     fmt::print("{}\n", result.evaluation.dump(2));
     return 0;
@@ -268,8 +266,12 @@ int unless_interrupted(int (*run)(UseCommand), const UseCommand& command) {
 }  // namespace ramify::cli
 
 extern "C" {
-int ramify_run_train(const ramify::cli::TrainCommand& command) {
-  return ramify::cli::run_train(command);
+int ramify_run_train(const ramify::cli::TrainCommand& asked) {
+  ramify::cli::TrainCommand command = asked;
+  ramify::cli::apply_compute_options(command.compute);
+  return ramify::cli::run_with_replicas(command.compute.launch, [&](const ramify::train::Replicas& replicas) {
+    return ramify::cli::run_train(command, replicas);
+  });
 }
 int ramify_run_eval(const ramify::cli::UseCommand& command) {
   return ramify::cli::unless_interrupted(ramify::cli::run_eval, command);

@@ -10,10 +10,18 @@
 
 namespace ramify::cli {
 
+// One of several processes that do a command together.
+struct Launch {
+  std::string group;                   // its name in torch.distributed; "": a process of its own
+  int rank = 0;                        // in the group
+  int local_rank = 0, local_size = 1;  // among those of this machine
+};
+
 struct ComputeOptions {
   std::string device = "cpu";
   int threads = 0;  // of torch; 0: as it likes
   int workers = 0;  // that read records; 0: one a core
+  Launch launch;    // of training
 };
 
 struct TrainCommand {

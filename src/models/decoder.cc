@@ -31,7 +31,8 @@ std::shared_ptr<nn::Linear> make_linear(int64_t in, int64_t out, bool bias) {
 // The first half of each head is the real part, the second the imaginary one. rows [T, H, d]; cosine, sine [T, d / 2].
 at::Tensor rotated(const at::Tensor& rows, const at::Tensor& cosine, const at::Tensor& sine) {
   const int64_t half = rows.size(2) / 2;
-  const at::Tensor real = rows.narrow(2, 0, half).to(at::kFloat), imaginary = rows.narrow(2, half, half).to(at::kFloat);
+  const at::ScalarType exact = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor real = rows.narrow(2, 0, half).to(exact), imaginary = rows.narrow(2, half, half).to(exact);
   const at::Tensor c = cosine.unsqueeze(1), s = sine.unsqueeze(1);
   return at::cat({real * c - imaginary * s, imaginary * c + real * s}, 2).to(rows.scalar_type());
 }

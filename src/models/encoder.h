@@ -36,6 +36,7 @@ class Encoder : public nn::Module {
   const ModelConfig& config() const { return config_; }
   NamedTensors published_tensors() const;
   void set_table_gradient(TableGradient gradient) { words_->set_gradient(gradient); }
+  bool has_row_gradient() const { return words_->has_row_gradient(); }
   const at::Tensor& word_table() const { return words_->weight(); }  // [vocabulary, width]
 
  private:

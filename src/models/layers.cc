@@ -54,7 +54,7 @@ RmsNorm::RmsNorm(int64_t width, double epsilon) : epsilon_(epsilon) {
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& rows) const {
-  const at::Tensor wide = rows.to(at::kFloat);
+  const at::Tensor wide = rows.scalar_type() == at::kDouble ? rows : rows.to(at::kFloat);
   const at::Tensor scale = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + epsilon_);
   return (wide * scale).to(rows.scalar_type()) * parameter("weight");
 }
@@ -65,6 +65,10 @@ Table::Table(int64_t rows, int64_t width) {
 
 at::Tensor Table::forward(const at::Tensor& ids) const {
   return table_rows(weight(), ids, gradient_);
+}
+
+bool Table::has_row_gradient() const {
+  return ramify::has_row_gradient(weight(), gradient_);
 }
 
 at::Tensor activate(const at::Tensor& rows, Activation activation) {

@@ -43,6 +43,7 @@ class Table : public nn::Module {
   at::Tensor forward(const at::Tensor& ids) const;
   const at::Tensor& weight() const { return parameter("weight"); }
   void set_gradient(TableGradient gradient) { gradient_ = gradient; }
+  bool has_row_gradient() const;
 
  private:
   TableGradient gradient_ = TableGradient::dense;

@@ -152,6 +152,11 @@ void TextClassifier::set_table_gradient(TableGradient gradient) {
   encoder_->set_table_gradient(gradient);
 }
 
+std::vector<at::Tensor> TextClassifier::row_tables() const {
+  if (!encoder_->has_row_gradient()) return {};
+  return {encoder_->word_table()};
+}
+
 void TextClassifier::load(const std::string& folder) {
   const at::NoGradGuard no_grad;
   const auto published = load_encoder(folder);

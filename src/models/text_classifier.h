@@ -47,6 +47,7 @@ class TextClassifier : public nn::Network {
   nn::ParameterCounts parameter_counts() const override;
   void set_compute_dtype(at::ScalarType dtype) override;  // float32 only: std::invalid_argument
   void set_table_gradient(TableGradient gradient) override;
+  std::vector<at::Tensor> row_tables() const override;
 
   // Takes the weights of a published folder.
   void load(const std::string& folder);

@@ -146,6 +146,10 @@ void Encoder::set_table_gradient(TableGradient gradient) {
   leaves_->set_table_gradient(gradient);
 }
 
+std::vector<at::Tensor> Encoder::row_tables() const {
+  return leaves_->row_tables();
+}
+
 void Encoder::set_compute_dtype(at::ScalarType dtype) {
   TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kBFloat16, "encoder: computes in float32 or bfloat16, not ",
                     dtype);

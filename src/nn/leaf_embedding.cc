@@ -153,6 +153,16 @@ at::Tensor LeafEmbedding::rows(std::string_view modality, const at::Tensor& ids)
   return table_rows(table(modality), ids, table_gradient_);
 }
 
+std::vector<at::Tensor> LeafEmbedding::row_tables() const {
+  std::vector<at::Tensor> tables;
+  for (size_t m = 0; m < modalities_.size(); ++m) {
+    if (modalities_[m].feature != Feature::ids) continue;
+    const at::Tensor& table = vectors_[m]->table();
+    if (table.requires_grad() && has_row_gradient(table, table_gradient_)) tables.push_back(table);
+  }
+  return tables;
+}
+
 void LeafEmbedding::set_table(std::string_view modality, const at::Tensor& values, bool trainable) {
   vectors_[table_place(modality)]->set_table(values, trainable);
 }

@@ -26,6 +26,7 @@ class LeafEmbedding : public Module {
   at::Tensor rows(std::string_view modality, const at::Tensor& ids) const;  // of its table
   void set_table(std::string_view modality, const at::Tensor& values, bool trainable);
   void set_table_gradient(TableGradient gradient) { table_gradient_ = gradient; }
+  std::vector<at::Tensor> row_tables() const;  // that have gradients of some rows
 
  private:
   class Vectors;  // of one modality

@@ -70,6 +70,10 @@ void Model::set_table_gradient(TableGradient gradient) {
   encoder_->set_table_gradient(gradient);
 }
 
+std::vector<at::Tensor> Model::row_tables() const {
+  return encoder_->row_tables();
+}
+
 ParameterCounts Model::parameter_counts() const {
   ParameterCounts counts;
   for (const auto& entry : named_parameters()) {

@@ -47,10 +47,12 @@ struct TakeRows : torch::autograd::Function<TakeRows> {
 
 }  // namespace
 
+bool has_row_gradient(const at::Tensor& table, TableGradient gradient) {
+  return gradient == TableGradient::rows && table.is_cpu() && table.scalar_type() == at::kFloat && cpu::is_supported();
+}
+
 at::Tensor table_rows(const at::Tensor& table, const at::Tensor& ids, TableGradient gradient) {
-  const bool has_sparse = table.is_cpu() && table.scalar_type() == at::kFloat && cpu::is_supported();
-  if (gradient == TableGradient::dense || !has_sparse) return at::embedding(table, ids);
-  return TakeRows::apply(table, ids);
+  return has_row_gradient(table, gradient) ? TakeRows::apply(table, ids) : at::embedding(table, ids);
 }
 
 // torch forgets which ones are.

@@ -10,6 +10,9 @@ namespace ramify {
 // table [n, width], ids [m] int64 -> [m, width]
 at::Tensor table_rows(const at::Tensor& table, const at::Tensor& ids, TableGradient gradient);
 
+// Whether the table's gradient will be sparse: rows are asked for, and there is a kernel for it.
+bool has_row_gradient(const at::Tensor& table, TableGradient gradient);
+
 // A sparse gradient whose rows may come in any order, and repeatedly, as torch makes it of several: ascending, each
 // once.
 at::Tensor in_row_order(const at::Tensor& gradient);

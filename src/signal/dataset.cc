@@ -7,20 +7,58 @@
 #include <utility>
 
 #include "io/error.h"
+#include "signal/record_bytes.h"
 #include "signal/stream.h"
 
 namespace ramify::signal {
+namespace {
+
+// What a process says of a round: how it went, how many of the round's chunks it found, and its own.
+constexpr char kFine = '+', kFailed = '!';
+
+// The chunks of one round in their order, one a process; false at the end of the files.
+bool next_round(SignalStream& stream, const Member& member, std::vector<RecordChunk>& round) {
+  round.assign(1, {});
+  if (member.size == 1) return stream.next(round.front());
+  int64_t found = 0;
+  std::string said(1, kFine);
+  try {
+    RecordChunk own;
+    for (RecordChunk chunk; found < member.size && stream.next(chunk); ++found) {
+      if (found == member.rank) own = std::move(chunk);
+    }
+    said += std::to_string(found) + ' ' + to_bytes(own);
+  } catch (const io::Error& error) {
+    said = kFailed + std::string(error.what());
+  }
+  const std::vector<std::string> all = member.gather(std::move(said));
+  round.clear();
+  for (const std::string& one : all) {
+    if (one.front() == kFailed) throw io::Error(one.substr(1));
+    const size_t head = one.find(' ') + 1;
+    if (one.compare(0, head, all.front(), 0, head) != 0) {
+      throw io::Error("the processes do not find the same records; is the data the same for all of them?");
+    }
+    round.push_back(chunk_from_bytes(std::string_view(one).substr(head)));
+  }
+  return found > 0;
+}
+
+}  // namespace
 
 Dataset Dataset::read(const std::vector<std::string>& files, std::shared_ptr<const Schema> schema,
                       const DatasetOptions& options) {
   Dataset dataset;
   dataset.schema_ = schema;
   dataset.files_ = files;
-  StreamOptions how{.threads = options.threads};
+  const Member& member = options.member;
+  StreamOptions how{.threads = options.threads, .rank = member.rank, .ranks = member.size};
   if (options.compiler.text_vectors) how.chunk_records = kChunkOfEncodedRecords;
   SignalStream stream(files, std::make_shared<const Compiler>(std::move(schema), options.compiler), how);
-  for (RecordChunk chunk; stream.next(chunk);) {
-    for (Record& record : chunk.records) dataset.add(record, options.on_bad);
+  for (std::vector<RecordChunk> round; next_round(stream, member, round);) {
+    for (RecordChunk& chunk : round) {
+      for (Record& record : chunk.records) dataset.add(record, options.on_bad);
+    }
     if (options.on_progress) options.on_progress(stream.progress());
   }
   dataset.file_begin_.resize(files.size() + 1, dataset.size());

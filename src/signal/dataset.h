@@ -10,6 +10,7 @@
 #include "signal/compiler.h"
 #include "signal/inference.h"
 #include "signal/schema.h"
+#include "signal/shares.h"
 #include "signal/signal.h"
 #include "signal/stream.h"
 
@@ -19,6 +20,7 @@ struct DatasetOptions {
   CompilerOptions compiler;
   OnBad on_bad = OnBad::fail;
   int threads = 0;  // 0: one a core
+  Member member;    // of several that compile a part each, and get the parts of the others
   std::function<void(const ReadProgress&)> on_progress;
 };
 
@@ -29,11 +31,11 @@ struct BadRecords {
   std::vector<std::string> messages;  // "FILE:LINE: ..." of the first ones
 };
 
-// The same whatever the number of threads.
+// The same whatever the number of threads and processes.
 class Dataset {
  public:
   // io::Error: a bad record (its message is "FILE:LINE: ...") unless those are skipped, an unreadable file, or no
-  // record at all.
+  // record at all; in all processes, if it is one in one of them.
   static Dataset read(const std::vector<std::string>& files, std::shared_ptr<const Schema> schema,
                       const DatasetOptions& options = {});
 

@@ -86,7 +86,7 @@ class Loader::State {
 
   void start(int64_t epoch, int64_t first_batch) {
     stop();
-    batches_ = batches(epoch);
+    batches_ = own_part(batches(epoch));
     if (first_batch < 0 || first_batch > num_batches()) {
       throw std::invalid_argument(
           fmt::format("batch {} of an epoch of {} batches is asked for", first_batch, num_batches()));
@@ -113,6 +113,30 @@ class Loader::State {
   }
 
  private:
+  using Batches = std::vector<std::vector<int64_t>>;
+
+  Batches own_part(Batches all) const {
+    if (options_.ranks == 1) return all;
+    Batches own;
+    for (size_t b = 0; b < all.size(); ++b) {
+      if (options_.sharing == Sharing::records) {
+        own.push_back(own_records(all[b]));
+      } else if (static_cast<int64_t>(b) % options_.ranks == options_.rank) {
+        own.push_back(std::move(all[b]));
+      }
+    }
+    return own;
+  }
+
+  std::vector<int64_t> own_records(const std::vector<int64_t>& batch) const {
+    std::vector<int64_t> leaves, own;
+    for (const int64_t record : batch) leaves.push_back(dataset_[record].num_leaves());
+    for (const int64_t place : balanced_share(leaves, options_.rank, options_.ranks)) {
+      own.push_back(batch[static_cast<size_t>(place)]);
+    }
+    return own;
+  }
+
   void stop() {
     {
       const std::lock_guard lock(mutex_);
@@ -148,6 +172,7 @@ class Loader::State {
 
   Batch make(int64_t number) const {
     const std::vector<int64_t>& records = batches_[static_cast<size_t>(number)];
+    if (records.empty()) return {};  // the other processes have it
     std::vector<const Signal*> signals;
     for (const int64_t record : records) signals.push_back(&dataset_[record]);
     CollateOptions collating = {.structure = options_.structure};

@@ -15,10 +15,15 @@
 
 #include "signal/batch.h"
 #include "signal/dataset.h"
+#include "signal/shares.h"
 
 namespace ramify::signal {
 
 enum class Order { shuffled, as_given };
+enum class Sharing {
+  records,  // of every batch a part, all with about as many leaves; a part may be empty
+  batches,  // whole ones, in turn
+};
 enum class GraphSigns { as_computed, flipped };  // flipped: at random, for training
 
 struct LoaderOptions {
@@ -28,6 +33,8 @@ struct LoaderOptions {
   uint64_t seed = 0;
   Structure structure = Structure::hierarchical;
   GraphSigns graph_signs = GraphSigns::as_computed;
+  int64_t rank = 0, ranks = 1;  // of processes that share the batches
+  Sharing sharing = Sharing::records;
   int threads = 1;
   int64_t prefetch = 4;  // batches held ready; 0: collated by next() itself, without threads
 };
@@ -40,11 +47,12 @@ class Loader {
   ~Loader();
 
   int64_t num_records() const;
-  // The record numbers of each batch of an epoch. Their number can differ by epoch where batch_leaves is given.
+  // The record numbers of each batch of an epoch, all processes together. Their number can differ by epoch where
+  // batch_leaves is given.
   std::vector<std::vector<int64_t>> batches(int64_t epoch) const;
 
   void start(int64_t epoch, int64_t first_batch = 0);
-  int64_t num_batches() const;  // of the epoch that was started
+  int64_t num_batches() const;  // that next() gives in the epoch that was started
   std::optional<Batch> next();  // none at the end of the epoch
 
  private:

@@ -64,7 +64,7 @@ class SignalStream::State {
     const auto found = results_.find(next_result_++);
     chunk = std::move(found->second);
     results_.erase(found);
-    progress_.records += static_cast<int64_t>(chunk.records.size());
+    progress_.records += static_cast<int64_t>(chunk.records.size()) * options_.ranks;
     lock.unlock();
     changed_.notify_all();
     return true;
@@ -84,7 +84,7 @@ class SignalStream::State {
       const int64_t number = take_turn(lines);
       if (number == kNone) return;
       try {
-        RecordChunk chunk = compile_chunk(lines);
+        RecordChunk chunk = number % options_.ranks == options_.rank ? compile_chunk(lines) : RecordChunk{};
         const std::lock_guard lock(mutex_);
         results_.emplace(number, std::move(chunk));
       } catch (...) {  // not a matter of one record: no memory, say

@@ -28,13 +28,14 @@ struct Record {
 };
 
 struct RecordChunk {
-  std::vector<Record> records;
+  std::vector<Record> records;  // none: another process compiles it
 };
 
 struct StreamOptions {
-  int threads = 0;             // 0: one a core
-  bool keep_json = false;      // Record::json
-  int64_t chunk_records = 64;  // at most; chunks end early after some megabytes
+  int threads = 0;              // 0: one a core
+  bool keep_json = false;       // Record::json
+  int64_t chunk_records = 64;   // at most; chunks end early after some megabytes
+  int64_t rank = 0, ranks = 1;  // of so many processes that take turns: only every ranks-th chunk is compiled
 };
 
 // Where text vectors are computed records take their time: smaller chunks show progress and end in time.

@@ -9,6 +9,7 @@
 #include "signal/dataset.h"
 #include "signal/loader.h"
 #include "train/objective.h"
+#include "train/replicas.h"
 #include "train/settings.h"
 
 namespace ramify::train {
@@ -17,6 +18,7 @@ struct EvaluationOptions {
   signal::LoaderOptions loader;  // in the order as given
   at::Device device = at::kCPU;
   std::function<bool(int64_t records_done)> on_progress;  // false: stop
+  Replicas replicas;                                      // that share the work; all get the same result
 };
 EvaluationOptions evaluation_options(const Settings& settings, at::Device device, int workers);
 
@@ -26,6 +28,7 @@ struct Evaluation {
   int64_t records = 0, leaves = 0;
   double seconds = 0;
   std::vector<int64_t> wrong, right;  // classification: record numbers
+  bool was_stopped = false;           // before the end, by any process
 
   nlohmann::json to_json() const;  // scores, loss, records, speed
 };

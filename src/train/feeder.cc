@@ -24,6 +24,10 @@ std::optional<BatchTensors> Feeder::next() {
 std::optional<BatchTensors> Feeder::make() {
   std::optional<signal::Batch> batch = loader_.next();
   if (!batch) return std::nullopt;
+  if (batch->records.empty()) {  // other processes have all of it
+    const auto nothing = std::make_shared<const signal::Batch>(std::move(*batch));
+    return BatchTensors{.source = nothing, .input = {.forest = {nothing->forest, device_}}, .targets = {}};
+  }
   BatchTensors tensors = to_tensors(std::move(*batch), model_.inputs(), device_);
   model_.prepare(tensors.input);
   return tensors;

@@ -24,6 +24,7 @@ struct LanguageRun {
   int64_t train_sequences = 0, valid_sequences = 0;  // cut from them
   std::vector<DataFile> files;
   int threads = 0;
+  int64_t processes = 1;  // each has batches of the size that the settings say
 };
 // io::Error naming the file for what is missing, broken or of another version.
 LanguageRun load_language_run(const std::string& folder);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/decoder.h"
+#include "train/replicas.h"
 #include "train/task.h"
 #include "train/token_text.h"
 #include "train/training_options.h"
@@ -19,6 +20,7 @@ struct LanguageScore {
   double sum = 0;  // of the negative log likelihoods, in nats
   int64_t tokens = 0, sequences = 0;
   double seconds = 0;
+  bool was_stopped = false;  // before the end, by any process
 
   double loss() const { return tokens > 0 ? sum / static_cast<double>(tokens) : 0; }
   double perplexity() const;
@@ -30,6 +32,7 @@ struct ScoreOptions {
   int64_t batch_tokens = 8192;
   at::Device device = at::kCPU;
   std::function<bool(double share)> on_progress;  // false: stop
+  Replicas replicas;                              // that share the work; all get the same result
 };
 LanguageScore score_sequences(models::Decoder& model, const Sequences& text, const ScoreOptions& options);
 
@@ -40,6 +43,7 @@ struct LanguageTaskParts {
   const Sequences* valid = nullptr;  // none: no validation
   const TrainingOptions& options;
   at::Device device = at::kCPU;
+  const Replicas& replicas;
 };
 
 class LanguageTask final : public TrainingTask {
@@ -59,7 +63,7 @@ class LanguageTask final : public TrainingTask {
 
  private:
   LanguageTaskParts parts_;
-  int64_t per_batch_ = 1;       // sequences
+  int64_t per_batch_ = 1;       // sequences, of all processes
   std::vector<int64_t> order_;  // of the sequences in this epoch
   int64_t batch_ = -1;
 };

@@ -55,7 +55,7 @@ double rounded(double share) {
 
 at::Tensor loss(const at::Tensor& outputs, const TargetTensors& targets, const signal::Target& target,
                 double label_smoothing) {
-  const at::Tensor logits = outputs.to(at::kFloat);
+  const at::Tensor logits = outputs.scalar_type() == at::kDouble ? outputs : outputs.to(at::kFloat);
   if (targets.known_rows == 0) return logits.sum() * 0;
   switch (target.task) {
     case Task::classification:
@@ -63,9 +63,9 @@ at::Tensor loss(const at::Tensor& outputs, const TargetTensors& targets, const s
       return at::cross_entropy_loss(logits, targets.classes, {}, at::Reduction::Mean, signal::kNoClass,
                                     label_smoothing);
     case Task::multilabel:
-      return at::binary_cross_entropy_with_logits(logits, targets.values.view_as(logits));
+      return at::binary_cross_entropy_with_logits(logits, targets.values.view_as(logits).to(logits.scalar_type()));
     case Task::regression:
-      return at::mse_loss(logits.squeeze(1), targets.values);
+      return at::mse_loss(logits.squeeze(1), targets.values.to(logits.scalar_type()));
     case Task::none:
       break;
   }

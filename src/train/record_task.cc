@@ -8,13 +8,16 @@
 namespace ramify::train {
 namespace {
 
-signal::LoaderOptions training_loader(const Settings& settings, int workers) {
-  return {.batch_records = settings.training.batch_records,
-          .batch_leaves = settings.training.batch_leaves,
+// What the settings say of a batch is for one process; together they have so many times as much.
+signal::LoaderOptions training_loader(const Settings& settings, int workers, const Replicas& replicas) {
+  return {.batch_records = settings.training.batch_records * replicas.size(),
+          .batch_leaves = settings.training.batch_leaves * replicas.size(),
           .order = signal::Order::shuffled,
           .seed = settings.training.seed,
           .structure = structure_of(settings.attention),
           .graph_signs = signal::GraphSigns::flipped,
+          .rank = replicas.rank(),
+          .ranks = replicas.size(),
           .threads = workers};
 }
 
@@ -38,7 +41,7 @@ TrainingTask::Hits count_hits(const at::Tensor& outputs, const signal::Batch& ba
 RecordTask::RecordTask(RecordTaskParts parts)
     : parts_(std::move(parts)),
       target_(parts_.train.schema()->target),
-      loader_(parts_.train, parts_.train_records, training_loader(parts_.settings, parts_.workers)) {
+      loader_(parts_.train, parts_.train_records, training_loader(parts_.settings, parts_.workers, parts_.replicas)) {
   parts_.model.set_table_gradient(TableGradient::rows);
 }
 
@@ -58,8 +61,10 @@ bool RecordTask::advance() {
 
 TrainingTask::Step RecordTask::forward() {
   const BatchTensors& batch = *batch_;
+  if (batch.source->records.empty()) return {.loss = {}, .weight = 0, .hits = {}};
   const at::Tensor outputs = parts_.model.forward(batch.input, batch.targets.leaf_begin, batch.targets.leaf_end);
   Step step{.loss = loss(outputs, batch.targets, target_, parts_.settings.training.label_smoothing),
+            .weight = static_cast<double>(batch.targets.known_rows),
             .records = static_cast<int64_t>(batch.source->records.size()),
             .leaves = batch.source->num_leaves(),
             .hits = {}};
@@ -72,8 +77,9 @@ TrainingTask::Step RecordTask::forward() {
 std::optional<TrainingTask::Validation> RecordTask::validate() {
   EvaluationOptions options = evaluation_options(parts_.settings, parts_.device, parts_.workers);
   options.on_progress = [](int64_t) { return InterruptGuard::caught() == 0; };
+  options.replicas = parts_.replicas;
   const Evaluation evaluation = evaluate(parts_.model, parts_.valid, parts_.valid_records, options);
-  if (InterruptGuard::caught() != 0) return std::nullopt;
+  if (evaluation.was_stopped) return std::nullopt;
   return Validation{
       .loss = evaluation.loss, .quality = evaluation.scores.quality(), .figures = evaluation.scores.figures()};
 }

@@ -8,6 +8,7 @@
 #include "signal/dataset.h"
 #include "signal/loader.h"
 #include "train/feeder.h"
+#include "train/replicas.h"
 #include "train/settings.h"
 #include "train/task.h"
 
@@ -22,6 +23,7 @@ struct RecordTaskParts {
   const Settings& settings;
   at::Device device = at::kCPU;
   int workers = 1;
+  const Replicas& replicas;
 };
 
 class RecordTask final : public TrainingTask {
@@ -29,6 +31,7 @@ class RecordTask final : public TrainingTask {
   explicit RecordTask(RecordTaskParts parts);  // what it refers to must outlive it
 
   nn::Module& model() override { return parts_.model; }
+  std::vector<at::Tensor> row_tables() const override { return parts_.model.row_tables(); }
   int64_t num_batches(int64_t epoch) const override;
   void start(int64_t epoch, int64_t first_batch) override;
   bool advance() override;

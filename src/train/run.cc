@@ -33,7 +33,8 @@ ReadingOptions reading_options(const RunOptions& options, const SharedEncoder& e
   return {.workers = options.workers,
           .text_vectors = encoder,
           .on_progress = [&](const auto& what, const auto& progress) { observer.on_reading(what, progress); },
-          .on_note = [&](const std::string& note) { observer.on_note(note); }};
+          .on_note = [&](const std::string& note) { observer.on_note(note); },
+          .replicas = options.replicas};
 }
 
 // What the run's tokens begin with.
@@ -85,6 +86,9 @@ SharedEncoder leaf_encoder(const std::optional<signal::LeafEncoding>& encoding, 
     throw std::invalid_argument(encoding ? "--leaf-cache: with --leaf-level table no vectors are computed"
                                          : "--leaf-cache: without --leaf-encoder no vectors are computed");
   }
+  if (!options.leaf_cache.empty() && options.replicas.size() > 1) {
+    throw std::invalid_argument("--leaf-cache is for one process; with several each computes its part of the vectors");
+  }
   return std::make_shared<LeafEncoder>(*encoding, LeafEncoder::Options{.device = device, .cache = options.leaf_cache});
 }
 
@@ -119,12 +123,46 @@ RunDescription new_run(Settings settings, at::Device device, const RunOptions& o
   for (const std::string& note : run.schema->notes) observer.on_note(note);
   run.files = data_files(joined(run.settings.data.train, run.settings.data.valid));
   run.threads = at::get_num_threads();
-  // what cannot be read there should be known before hours of training; with an encoder it is read with the rest
-  if (!run.settings.data.test.empty() && !encoder) {
-    read_records(run.settings.data.test, "test", run.schema, run.settings.data,
-                 reading_options(options, encoder, observer));
-  }
+  run.processes = options.replicas.size();
   return run;
+}
+
+// What the first process finds in the folder, or makes of what is asked for.
+struct Beginning {
+  RunDescription run;
+  bool goes_on = false;
+  at::Tensor vectors;  // that tokens begin with, where a checkpoint does not have them
+};
+
+Beginning begin_run(Settings settings, at::Device device, const RunOptions& options, SharedEncoder& encoder,
+                    RunObserver& observer) {
+  Beginning beginning{.run = {}, .goes_on = is_run(options.folder), .vectors = {}};
+  RunDescription& run = beginning.run;
+  if (beginning.goes_on) {
+    run = load_description(options.folder);
+    check_processes(run.processes, options.replicas.size());
+    if (settings.data.train == std::vector<std::string>{"-"}) settings.data.train = run.settings.data.train;  // kept
+    check_same_settings(run.settings.to_json(), settings.to_json());
+    check_unchanged(run.files);
+    if (run.schema->has_text_vectors()) check_unchanged(*run.schema->leaf_encoding);
+    encoder = leaf_encoder(run.schema->leaf_encoding, device, options);
+  } else {
+    run = new_run(std::move(settings), device, options, encoder, observer);
+  }
+  const bool has_vectors =
+      !run.settings.data.word_vectors.empty() || (run.schema->leaf_encoding && !run.schema->has_text_vectors());
+  if (has_vectors && !io::folder_exists(options.folder + "/checkpoint")) {
+    beginning.vectors = token_vectors(run, observer);
+  }
+  return beginning;
+}
+
+// In all processes what the first one has, but for the vectors, which come with the model.
+void begin_alike(Beginning& beginning, at::Device device, const RunOptions& options, SharedEncoder& encoder) {
+  const Replicas& replicas = options.replicas;
+  beginning.goes_on = replicas.any(beginning.goes_on);
+  tell_description(replicas, beginning.run);
+  if (!replicas.is_first()) encoder = leaf_encoder(beginning.run.schema->leaf_encoding, device, options);
 }
 
 RunData read_all(const RunDescription& run, const RunOptions& options, const SharedEncoder& encoder,
@@ -175,9 +213,12 @@ std::optional<nlohmann::json> evaluate_best(const RunDescription& run, const Run
                                             const Use& use, RunObserver& observer) {
   const RunOptions& options = use.options;
   const at::Device device = use.device;
-  load_model(options.folder + "/model", model);
+  const Replicas& replicas = options.replicas;
+  replicas.on_first([&] { load_model(options.folder + "/model", model); });
+  for (const auto& [name, tensor] : model_tensors(model)) replicas.copy_from_first({tensor});
   model.eval();
   EvaluationOptions how = evaluation_options(run.settings, device, options.workers);
+  how.replicas = replicas;
   how.on_progress = [](int64_t) { return InterruptGuard::caught() == 0; };
   nlohmann::json evaluation = nlohmann::json::object();
   Evaluation last = evaluate(model, data.valid(), data.valid_records, how);
@@ -189,16 +230,18 @@ std::optional<nlohmann::json> evaluate_best(const RunDescription& run, const Run
                                               reading_options(options, use.encoder, observer));
     evaluation["test"] = evaluate(model, test, test.all_records(), how).to_json();
   }
-  if (InterruptGuard::caught() != 0) return std::nullopt;
+  if (replicas.any(InterruptGuard::caught() != 0)) return std::nullopt;
   evaluation["peak_memory_bytes"] = peak_memory(device);
-  if (options.explanations > 0) {
-    // without validation those that were learned from are all there is
-    const std::vector<int64_t>& records = data.valid_records.empty() ? data.train_records : data.valid_records;
-    const nlohmann::json explained = explain_records(
-        model, run, data.valid(), chosen_records(last, records, options.explanations), device, use.encoder);
-    io::write_file_atomic(options.folder + "/explanations.json", explained.dump() + "\n");
-  }
-  io::write_file_atomic(options.folder + "/evaluation.json", evaluation.dump(2) + "\n");
+  replicas.on_first([&] {
+    if (options.explanations > 0) {
+      // without validation those that were learned from are all there is
+      const std::vector<int64_t>& records = data.valid_records.empty() ? data.train_records : data.valid_records;
+      const nlohmann::json explained = explain_records(
+          model, run, data.valid(), chosen_records(last, records, options.explanations), device, use.encoder);
+      io::write_file_atomic(options.folder + "/explanations.json", explained.dump() + "\n");
+    }
+    io::write_file_atomic(options.folder + "/evaluation.json", evaluation.dump(2) + "\n");
+  });
   return evaluation;
 }
 
@@ -212,37 +255,38 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
   Settings settings = asked;
   settings.make_paths_absolute();
   settings.data.settle_leaves();
-  const FolderLock lock(options.folder, options.resume);
-
-  const bool goes_on = is_run(options.folder);
+  const Replicas& replicas = options.replicas;
+  std::optional<FolderLock> lock;
   SharedEncoder encoder;
-  RunDescription run =
-      goes_on ? load_description(options.folder) : new_run(settings, device, options, encoder, observer);
+  Beginning beginning;
+  replicas.on_first([&] {
+    lock.emplace(options.folder, options.resume);
+    beginning = begin_run(std::move(settings), device, options, encoder, observer);
+  });
+  begin_alike(beginning, device, options, encoder);
+  RunDescription& run = beginning.run;
+  const bool goes_on = beginning.goes_on;
   if (goes_on) {
-    if (settings.data.train == std::vector<std::string>{"-"}) settings.data.train = run.settings.data.train;  // kept
-    check_same_settings(run.settings.to_json(), settings.to_json());
-    check_unchanged(run.files);
-    if (run.schema->has_text_vectors()) check_unchanged(*run.schema->leaf_encoding);
-    encoder = leaf_encoder(run.schema->leaf_encoding, device, options);
     const std::string note = resume_threads(run.threads, options.threads, device);
     if (!note.empty()) observer.on_note(note);
+  } else if (!run.settings.data.test.empty() && !encoder) {
+    // what cannot be read there should be known before hours of training; with an encoder it is read with the rest
+    read_records(run.settings.data.test, "test", run.schema, run.settings.data,
+                 reading_options(options, encoder, observer));
   }
-  // a checkpoint has them
-  const bool has_vectors =
-      !run.settings.data.word_vectors.empty() || (run.schema->leaf_encoding && !run.schema->has_text_vectors());
-  const bool needs_vectors = has_vectors && !io::folder_exists(options.folder + "/checkpoint");
-  const at::Tensor vectors = needs_vectors ? token_vectors(run, observer) : at::Tensor();
   const RunData data = read_all(run, options, encoder, observer);
   const auto model = build_network(run);
+  const at::Tensor& vectors = beginning.vectors;
   if (vectors.defined()) dynamic_cast<nn::Model&>(*model).set_table("token", vectors, !run.tokens.frozen);
-  if (run.settings.architecture.is_folder() && !io::folder_exists(options.folder + "/checkpoint")) {
+  replicas.on_first([&] {  // the others get them from it
+    if (!run.settings.architecture.is_folder() || io::folder_exists(options.folder + "/checkpoint")) return;
     dynamic_cast<models::TextClassifier&>(*model).load(run.settings.architecture.name);
-  }
+  });
   model->to(device);
   run.parameters = model->parameter_counts();
   run.train_records = static_cast<int64_t>(data.train_records.size());
   run.valid_records = static_cast<int64_t>(data.valid_records.size());
-  if (!goes_on) save_description(options.folder, run);
+  if (!goes_on) replicas.on_first([&] { save_description(options.folder, run); });
 
   RecordTask task({.model = *model,
                    .train = data.train,
@@ -251,8 +295,13 @@ RunResult train(const Settings& asked, const RunOptions& options, RunObserver& o
                    .valid_records = data.valid_records,
                    .settings = run.settings,
                    .device = device,
-                   .workers = std::max(1, options.workers)});
-  Trainer trainer({.task = task, .options = run.settings.training, .folder = options.folder, .observer = observer});
+                   .workers = std::max(1, options.workers),
+                   .replicas = replicas});
+  Trainer trainer({.task = task,
+                   .options = run.settings.training,
+                   .folder = options.folder,
+                   .observer = observer,
+                   .replicas = replicas});
   if (goes_on) trainer.resume();
   observer.on_ready(run, data.train, trainer.state(), trainer.total_steps());
   const Outcome outcome = trainer.run();

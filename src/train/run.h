@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "train/replicas.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
 
@@ -22,6 +23,7 @@ struct RunOptions {
   std::string leaf_cache;    // a file that keeps the vectors of Settings::data.leaf_encoder between runs
   int64_t explanations = 6;  // records whose trees are stored with their attention
   std::vector<std::string> command;
+  Replicas replicas;  // that train together; `folder` is that of the first
 };
 
 // What a run says while it goes on.

@@ -75,6 +75,7 @@ signal::Dataset read_records(const std::vector<std::string>& files, const std::s
   how.compiler.text_vectors = options.text_vectors;
   how.on_bad = signal::on_bad_of(settings.on_bad);
   how.threads = options.workers;
+  how.member = options.replicas.member();
   how.on_progress = [&](const signal::ReadProgress& progress) {
     Interrupted::throw_if_caught();
     options.on_progress(what, progress);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "signal/dataset.h"
+#include "train/replicas.h"
 #include "train/settings.h"
 
 namespace ramify::train {
@@ -41,6 +42,7 @@ struct ReadingOptions {
   std::shared_ptr<const signal::TextVectors> text_vectors;  // where the schema wants them
   std::function<void(const std::string& what, const signal::ReadProgress&)> on_progress;
   std::function<void(const std::string&)> on_note;
+  Replicas replicas;  // each compiles a part of the records
 };
 
 // All records of the files; what was skipped becomes a note.

@@ -105,7 +105,9 @@ std::vector<std::string> joined(std::vector<std::string> first, const std::vecto
   return first;
 }
 
-void save_description(const std::string& folder, const RunDescription& run) {
+namespace {
+
+nlohmann::json to_json(const RunDescription& run) {
   nlohmann::json config = run.settings.to_json();
   config["ramify"] = RAMIFY_VERSION;
   config["command"] = run.command;
@@ -115,23 +117,17 @@ void save_description(const std::string& folder, const RunDescription& run) {
   config["records"] = {{"train", run.train_records}, {"valid", run.valid_records}};
   config["files"] = to_json(run.files);
   config["threads"] = run.threads;
+  config["processes"] = run.processes;
   config["tokens"] = {{"width", run.tokens.width}, {"frozen", run.tokens.frozen}};
   config["task"] = signal::name_of(run.schema->target.task);
   config["target"] = run.schema->target.path;
   config["classes"] = run.schema->target.classes;
-  io::write_file_atomic(folder + "/" + kSchema, run.schema->to_json().dump() + "\n");
-  io::write_file_atomic(folder + "/config.json", config.dump(2) + "\n");
+  return config;
 }
 
-RunDescription load_description(const std::string& folder) {
-  const std::string file = folder + "/config.json";
-  if (!is_run(folder)) throw io::Error(folder + ": not the folder of a run: it has no config.json");
-  const nlohmann::json config = read_json(file);
-  if (config.contains("model_type")) {  // as Hugging Face writes it, and train-lm
-    throw io::Error(folder +
-                    ": is a language model or another published model; expected the folder of a run of ramify train");
-  }
-  const std::string schema_file = folder + "/" + kSchema;
+// `file`, `schema_file`: what they are called in messages.
+RunDescription description_from_json(const nlohmann::json& config, const std::string& file,
+                                     const nlohmann::json& schema, const std::string& schema_file) {
   RunDescription run;
   try {
     run.settings = Settings::from_json({{"data", config.at("data")},
@@ -146,13 +142,46 @@ RunDescription load_description(const std::string& folder) {
     run.valid_records = config.at("records").at("valid");
     run.files = data_files_from_json(config.value("files", nlohmann::json::array()));
     run.threads = config.value("threads", 0);
+    run.processes = config.value("processes", int64_t{1});
   } catch (const nlohmann::json::exception& error) {
     throw io::Error(file + ": not the config of a run: " + io::json_reason(error.what()));
   } catch (const std::invalid_argument& error) {
     throw io::Error(file + ": " + error.what());
   }
-  run.schema = std::make_shared<const signal::Schema>(signal::Schema::from_json(read_json(schema_file), schema_file));
+  run.schema = std::make_shared<const signal::Schema>(signal::Schema::from_json(schema, schema_file));
   return run;
+}
+
+}  // namespace
+
+void save_description(const std::string& folder, const RunDescription& run) {
+  io::write_file_atomic(folder + "/" + kSchema, run.schema->to_json().dump() + "\n");
+  io::write_file_atomic(folder + "/config.json", to_json(run).dump(2) + "\n");
+}
+
+RunDescription load_description(const std::string& folder) {
+  const std::string file = folder + "/config.json", schema_file = folder + "/" + kSchema;
+  if (!is_run(folder)) throw io::Error(folder + ": not the folder of a run: it has no config.json");
+  const nlohmann::json config = read_json(file);
+  if (config.contains("model_type")) {  // as Hugging Face writes it, and train-lm
+    throw io::Error(folder +
+                    ": is a language model or another published model; expected the folder of a run of ramify train");
+  }
+  return description_from_json(config, file, read_json(schema_file), schema_file);
+}
+
+void tell_description(const Replicas& replicas, RunDescription& run) {
+  if (replicas.size() == 1) return;
+  nlohmann::json told;
+  if (replicas.is_first()) told = {{"config", to_json(run)}, {"schema", run.schema->to_json()}};
+  told = nlohmann::json::parse(replicas.tell(told.dump()));
+  if (!replicas.is_first()) run = description_from_json(told["config"], "the run", told["schema"], "the run's schema");
+}
+
+void check_processes(int64_t began_with, int64_t now) {
+  if (began_with == now) return;
+  throw std::invalid_argument("--resume: the run began with " + std::to_string(began_with) + " processes, not " +
+                              std::to_string(now) + "; a resumed run must have as many");
 }
 
 std::shared_ptr<nn::Network> build_network(const RunDescription& run) {
@@ -164,7 +193,12 @@ std::shared_ptr<nn::Network> build_network(const RunDescription& run) {
     network =
         build_model(*run.schema, settings.model, run.tokens, structure_of(settings.attention), settings.training.seed);
   }
-  network->set_compute_dtype(settings.training.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  if (settings.training.dtype == "float64") {
+    if (settings.architecture.is_used()) throw std::invalid_argument("--dtype float64 is not for --architecture");
+    network->to(at::kDouble);
+  } else {
+    network->set_compute_dtype(settings.training.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  }
   return network;
 }
 

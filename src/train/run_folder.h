@@ -10,6 +10,7 @@
 #include "ramify/nn/network.h"
 #include "signal/schema.h"
 #include "train/build_model.h"
+#include "train/replicas.h"
 #include "train/run_data.h"
 #include "train/settings.h"
 
@@ -42,6 +43,9 @@ void check_same_settings(const nlohmann::json& before, const nlohmann::json& now
 // Of a run that goes on: the threads that it began with, unless others are asked for. A note if its bits may differ.
 std::string resume_threads(int began_with, int asked, at::Device device);
 
+// std::invalid_argument if they are not as many.
+void check_processes(int64_t began_with, int64_t now);
+
 std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& second);
 
 // What is stored of a run beside its numbers.
@@ -54,12 +58,15 @@ struct RunDescription {
   int64_t train_records = 0, valid_records = 0;
   std::vector<DataFile> files;  // that were learned from and validated with
   int threads = 0;              // the same number gives the same bits on the CPU
+  int64_t processes = 1;        // each has batches of the size that the settings say
 };
 
 // config.json and schema.json.
 void save_description(const std::string& folder, const RunDescription& run);
 // io::Error naming the file for what is missing, broken or of another version.
 RunDescription load_description(const std::string& folder);
+// What the first process has, everywhere: only that one knows the folder.
+void tell_description(const Replicas& replicas, RunDescription& run);
 
 // The model of a run as described, with random parameters.
 std::shared_ptr<nn::Network> build_network(const RunDescription& run);

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <limits>
 #include <stdexcept>
@@ -15,6 +16,7 @@ namespace ramify::train {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{256} << 10;  // that a thread tokenises at once
+constexpr int64_t kPiecesOfProcess = 4;            // where there are several, whatever threads each has
 constexpr size_t kMostIds = std::numeric_limits<int32_t>::max();
 
 bool has_records(const std::string& file) {
@@ -28,23 +30,47 @@ std::string next_piece(signal::TextRecords& lines) {
   return piece;
 }
 
-// As many pieces as there are threads, in order.
-bool add_pieces(signal::TextRecords& lines, const text::Tokenizer& tokenizer, int workers, std::vector<int32_t>& ids) {
+void append(std::string_view bytes, std::vector<int32_t>& ids) {
+  const size_t before = ids.size();
+  ids.resize(before + bytes.size() / sizeof(int32_t));
+  std::memcpy(ids.data() + before, bytes.data(), bytes.size());
+}
+
+// Some pieces, in order, a thread each; of several processes each tokenises some of them.
+bool add_pieces(signal::TextRecords& lines, const text::Tokenizer& tokenizer, const TokenReading& options,
+                std::vector<int32_t>& ids) {
+  const signal::Member& member = options.member;
+  const int64_t own_pieces = member.size == 1 ? std::max(1, options.workers) : kPiecesOfProcess;
   std::vector<std::future<std::vector<int32_t>>> pieces;
   bool at_end = false;
-  while (!at_end && static_cast<int>(pieces.size()) < workers) {
+  for (int64_t i = 0; i < own_pieces * member.size && !at_end; ++i) {
     std::string piece = next_piece(lines);
     at_end = piece.empty();
     if (at_end) break;
+    if (i / own_pieces != member.rank) continue;
     pieces.push_back(std::async(std::launch::async, [&tokenizer, piece = std::move(piece)] {
       std::vector<int32_t> own;
       tokenizer.tokenize(piece, own);
       return own;
     }));
   }
+  std::vector<int32_t> own;
   for (auto& piece : pieces) {
-    const std::vector<int32_t> own = piece.get();
+    const std::vector<int32_t> some = piece.get();
+    own.insert(own.end(), some.begin(), some.end());
+  }
+  if (member.size == 1) {
     ids.insert(ids.end(), own.begin(), own.end());
+    return !at_end;
+  }
+  // first whether the file has ended, by which all see whether they read the same one
+  std::string said(1, at_end ? '.' : '+');
+  said.append(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(int32_t));
+  for (const std::string& one : member.gather(std::move(said))) {
+    if ((one.front() == '.') != at_end) {
+      throw io::Error("the processes do not find the same text; is the data the same for all of them?");
+    }
+    append(std::string_view(one).substr(1), ids);
   }
   return !at_end;
 }
@@ -58,7 +84,7 @@ std::vector<int32_t> read_tokens(const std::vector<std::string>& files, const te
   for (size_t f = 0; f < files.size() && ids.size() < limit; ++f) {
     const size_t before = ids.size();
     signal::TextRecords lines({files[f]}, {.text = options.field, .plain_lines = !has_records(files[f])});
-    while (ids.size() < limit && add_pieces(lines, tokenizer, std::max(1, options.workers), ids)) {
+    while (ids.size() < limit && add_pieces(lines, tokenizer, options, ids)) {
       const double share = lines.share();
       const auto before_this = static_cast<double>(f);
       if (!options.on_progress) continue;

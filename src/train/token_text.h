@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/packed_texts.h"
+#include "signal/shares.h"
 #include "text/tokenizer.h"
 
 namespace ramify::train {
@@ -17,6 +18,7 @@ struct TokenReading {
   int64_t limit = 0;                                              // tokens that are taken; 0: all
   int workers = 1;                                                // threads that tokenise; the ids are the same
   std::function<void(double share, int64_t tokens)> on_progress;  // share of the files; -1: not known. May throw
+  signal::Member member;  // of several that tokenise a part each, and get the parts of the others
 };
 
 // The texts of files, one behind the other: plain ones as they are, records (.jsonl, .jsonl.zst) by a field, each with

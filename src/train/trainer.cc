@@ -15,18 +15,27 @@
 namespace ramify::train {
 namespace {
 
-constexpr size_t kUnreadSteps = 8;  // between two looks at the numbers
+constexpr int64_t kBucketBytes = int64_t{512} << 10;  // of gradients: small enough that most go while backward does
+constexpr size_t kUnreadSteps = 8;                    // between two looks at the numbers
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A seed of its own for every step (splitmix64), so that dropout does not depend on where a run was interrupted.
-uint64_t step_seed(uint64_t seed, int64_t step) {
-  uint64_t z = seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(step + 1) * 0xbf58476d1ce4e5b9ULL;
+// A seed of its own for every step and process (splitmix64), so that dropout does not depend on where a run was
+// interrupted.
+uint64_t step_seed(uint64_t seed, int64_t step, int64_t rank) {
+  uint64_t z = seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(step + 1) * 0xbf58476d1ce4e5b9ULL +
+               static_cast<uint64_t>(rank) * 0xd6e8feb86659fd93ULL;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
   return z ^ (z >> 31);
+}
+
+std::vector<at::Tensor> tensors_of(const models::NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
 }
 
 }  // namespace
@@ -38,18 +47,32 @@ Trainer::Trainer(TrainerParts parts)
       optimizer_(model_tensors(task_.model()), {.weight_decay = options_.weight_decay}) {
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) total_steps_ += task_.num_batches(epoch);
   warmup_steps_ = std::llround(options_.warmup * static_cast<double>(total_steps_));
+  if (ProcessGroup* group = parts_.replicas.group()) {
+    exchange_.emplace(*group, task_.model().parameters(), task_.row_tables(), kBucketBytes);
+  }
 }
 
 void Trainer::resume() {
-  if (!io::folder_exists(checkpoint_folder())) return;
-  state_ = load_checkpoint(checkpoint_folder(), task_.model(), optimizer_);
+  parts_.replicas.on_first([&] {
+    if (!io::folder_exists(checkpoint_folder())) return;
+    state_ = load_checkpoint(checkpoint_folder(), task_.model(), optimizer_);
+  });
+}
+
+void Trainer::begin_alike() {
+  const Replicas& replicas = parts_.replicas;
+  if (replicas.size() == 1) return;
+  state_ = nlohmann::json::parse(replicas.tell(nlohmann::json(state_).dump())).get<TrainingState>();
+  replicas.copy_from_first(tensors_of(model_tensors(task_.model())));
+  replicas.copy_from_first(tensors_of(optimizer_.state()));
 }
 
 Outcome Trainer::run() {
+  begin_alike();
   started_ = now() - state_.seconds;
-  MetricsLog log(parts_.folder, task_.columns(), state_.step > 0 ? state_.step : -1);
+  parts_.replicas.on_first([&] { log_.emplace(parts_.folder, task_.columns(), state_.step > 0 ? state_.step : -1); });
   while (!state_.finished) {
-    if (!run_epoch(log) || !validate(log)) {
+    if (!run_epoch() || !validate()) {
       checkpoint();
       return Outcome::interrupted;
     }
@@ -61,7 +84,7 @@ Outcome Trainer::run() {
   return state_.epoch < options_.epochs ? Outcome::stopped_early : Outcome::finished;
 }
 
-bool Trainer::run_epoch(MetricsLog& log) {
+bool Trainer::run_epoch() {
   task_.model().train();
   task_.start(state_.epoch, state_.batch);
   batches_in_epoch_ = task_.num_batches(state_.epoch);
@@ -71,14 +94,12 @@ bool Trainer::run_epoch(MetricsLog& log) {
     step();
     ++state_.batch;
     ++state_.step;
-    speed_records_ += done_.back().records;
-    speed_leaves_ += done_.back().leaves;
     ++speed_steps_;
-    report_step(log);
-    const bool interrupted = InterruptGuard::caught() != 0;
-    if (interrupted || (state_.step % options_.checkpoint_every == 0 && state_.batch < batches_in_epoch_)) {
+    report_step();
+    if (!exchange_) stop_ = InterruptGuard::caught() != 0;
+    if (stop_ || (state_.step % options_.checkpoint_every == 0 && state_.batch < batches_in_epoch_)) {
       read_done_steps();
-      if (interrupted) return false;
+      if (stop_) return false;
       checkpoint();
     }
   }
@@ -88,13 +109,17 @@ bool Trainer::run_epoch(MetricsLog& log) {
 }
 
 void Trainer::step() {
-  at::manual_seed(step_seed(options_.seed, state_.step));
+  at::manual_seed(step_seed(options_.seed, state_.step, parts_.replicas.rank()));
   optimizer_.clear_gradients();
   TrainingTask::Step done = task_.forward();
-  done.loss.backward();
+  if (exchange_) {
+    stop_ = exchange_->backward({.loss = done.loss, .weight = done.weight, .stop = InterruptGuard::caught() != 0});
+  } else {
+    done.loss.backward();
+  }
   optimizer_.clip_gradients(options_.clip);
   optimizer_.step(options_.rate * schedule_factor(state_.step, warmup_steps_, total_steps_));
-  done.loss = done.loss.detach();
+  if (done.loss.defined()) done.loss = done.loss.detach();
   done_.push_back(std::move(done));
 }
 
@@ -105,20 +130,34 @@ void Trainer::require_finite(double loss) const {
 }
 
 void Trainer::read_done_steps() {
+  std::vector<double> losses, weights, counts(4, 0);
   for (const TrainingTask::Step& done : done_) {
-    const auto value = done.loss.item<double>();
+    losses.push_back(done.loss.defined() ? done.loss.item<double>() : 0);
+    weights.push_back(done.loss.defined() ? done.weight : 0);
+    const TrainingTask::Hits hits = done.hits ? done.hits() : TrainingTask::Hits{};
+    counts[0] += static_cast<double>(done.records);
+    counts[1] += static_cast<double>(done.leaves);
+    counts[2] += static_cast<double>(hits.rows);
+    counts[3] += static_cast<double>(hits.right);
+  }
+  if (parts_.replicas.size() > 1) {
+    for (size_t i = 0; i < losses.size(); ++i) losses[i] *= weights[i];
+    for (std::vector<double>* sums : {&losses, &weights, &counts}) parts_.replicas.add_up(*sums);
+    for (size_t i = 0; i < losses.size(); ++i) losses[i] /= std::max(1.0, weights[i]);
+  }
+  for (const double value : losses) {
     require_finite(value);
     state_.loss_sum += value;
     ++state_.loss_count;
-    if (!done.hits) continue;
-    const TrainingTask::Hits hits = done.hits();
-    state_.rows += hits.rows;
-    state_.right += hits.right;
   }
+  speed_records_ += static_cast<int64_t>(counts[0]);
+  speed_leaves_ += static_cast<int64_t>(counts[1]);
+  state_.rows += static_cast<int64_t>(counts[2]);
+  state_.right += static_cast<int64_t>(counts[3]);
   done_.clear();
 }
 
-void Trainer::report_step(MetricsLog& log) {
+void Trainer::report_step() {
   const bool line_is_due = state_.step % options_.log_every == 0 || state_.batch == batches_in_epoch_;
   if (done_.size() < kUnreadSteps && !line_is_due) return;
   read_done_steps();
@@ -144,18 +183,18 @@ void Trainer::report_step(MetricsLog& log) {
                          {"seconds", seconds()}};
   if (progress.accuracy >= 0) line["accuracy"] = progress.accuracy;
   task_.complete(line);
-  log.add(line);
+  if (log_) log_->add(line);
   state_.loss_sum = 0;
   state_.loss_count = state_.rows = state_.right = 0;
 }
 
-bool Trainer::validate(MetricsLog& log) {
+bool Trainer::validate() {
   const auto validation = task_.validate();
   if (!validation) return false;
   require_finite(validation->loss);
   const bool best = state_.best_epoch < 0 || validation->quality > state_.best_quality || !task_.has_validation();
   if (best) {
-    task_.save_best(parts_.folder);
+    parts_.replicas.on_first([&] { task_.save_best(parts_.folder); });
     state_.best_quality = validation->quality;
     state_.best_epoch = state_.epoch;
   }
@@ -167,7 +206,7 @@ bool Trainer::validate(MetricsLog& log) {
   line["step"] = state_.step;
   line["epoch"] = state_.epoch + 1;
   line["seconds"] = seconds();
-  log.add(line);
+  if (log_) log_->add(line);
   return true;
 }
 
@@ -176,8 +215,12 @@ void Trainer::checkpoint() {
   for (const at::Tensor& parameter : task_.model().parameters()) {
     require_finite(parameter.detach().abs().max().item<double>());
   }
+  if (!parts_.replicas.are_alike(tensors_of(model_tensors(task_.model())))) {
+    throw io::Error("the processes have come to different weights before step " + std::to_string(state_.step) +
+                    "; the last checkpoint is from before that. Have all of them the same machine and the same torch?");
+  }
   state_.seconds = seconds();
-  save_checkpoint(checkpoint_folder(), task_.model(), optimizer_, state_);
+  parts_.replicas.on_first([&] { save_checkpoint(checkpoint_folder(), task_.model(), optimizer_, state_); });
 }
 
 bool Trainer::patience_is_over() const {

@@ -60,7 +60,9 @@ TrainingOptions TrainingOptions::from_json(const nlohmann::json& json) {
   });
   if (json.contains("dtype")) {
     const nlohmann::json& dtype = json["dtype"];
-    if (dtype != "float32" && dtype != "bfloat16") reject("dtype", dtype, "\"float32\" or \"bfloat16\"");
+    if (dtype != "float32" && dtype != "bfloat16" && dtype != "float64") {
+      reject("dtype", dtype, "\"float32\", \"bfloat16\" or \"float64\"");
+    }
     options.dtype = dtype;
     left.erase("dtype");
   }

@@ -18,7 +18,7 @@ struct TrainingOptions {
   int64_t patience = 0;  // epochs without a better validation before it stops; 0: never
   double label_smoothing = 0;
   uint64_t seed = 0;
-  std::string dtype = "float32";   // of products and attention: float32 or bfloat16
+  std::string dtype = "float32";   // of products and attention: float32 or bfloat16; float64 is that of parameters, too
   int64_t log_every = 50;          // steps between two lines of metrics
   int64_t checkpoint_every = 500;  // steps between two checkpoints; one more at each epoch's end
 

@@ -52,6 +52,7 @@ class Encoder : public Module {
   void set_compute_dtype(at::ScalarType dtype);
 
   void set_table_gradient(TableGradient gradient);  // of vectors of ids
+  std::vector<at::Tensor> row_tables() const;       // that have gradients of some rows
 
   const EncoderConfig& config() const { return config_; }
   const std::vector<Modality>& modalities() const { return modalities_; }

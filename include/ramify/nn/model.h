@@ -28,6 +28,7 @@ class Model : public Network {
   void set_table(std::string_view modality, const at::Tensor& values, bool trainable);
   void set_compute_dtype(at::ScalarType dtype) override;
   void set_table_gradient(TableGradient gradient) override;
+  std::vector<at::Tensor> row_tables() const override;
 
   ParameterCounts parameter_counts() const override;
   int64_t outputs() const { return outputs_; }

@@ -28,6 +28,8 @@ class Network : public Module {
 
   // Dense ones are the default. Rows only are what train::AdamW takes without a pass over the whole table.
   virtual void set_table_gradient(TableGradient /*gradient*/) {}
+  // The tables whose gradients have rows only, as things stand.
+  virtual std::vector<at::Tensor> row_tables() const { return {}; }
 
   // The type of matrix products and attention: at::kFloat (that of the parameters) or at::kBFloat16.
   virtual void set_compute_dtype(at::ScalarType dtype) = 0;
