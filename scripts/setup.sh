@@ -14,6 +14,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 export LC_ALL=C.UTF-8
 # Paths below this folder count as relative, so that one build finds what another has compiled.
 export CCACHE_BASEDIR=$ROOT
+# What a file includes is learnt from its compilation, not from preprocessing it once more before.
+export CCACHE_DEPEND=1
 
 trap 'printf "\ninterrupted\n" >&2; exit 130' INT
 

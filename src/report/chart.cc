@@ -14,7 +14,7 @@ constexpr size_t kMaxPoints = 600;
 constexpr size_t kMaxMarks = 40;
 constexpr double kLeastShares = 0.02;  // that an axis of shares spans
 
-struct Frame {
+struct PlotFrame {
   Axis x, y;
 };
 
@@ -35,7 +35,7 @@ Axis share_axis(double low, double high) {
   return make_axis(std::max(low - room, 0.0), std::min(high + room, 1.0), 5, {0, 1});
 }
 
-Frame frame_of(const std::vector<Series>& series, Scale scale) {
+PlotFrame frame_of(const std::vector<Series>& series, Scale scale) {
   std::vector<double> x, y;
   for (const Series& each : series) {
     for (const Point& point : each.points) {
@@ -56,7 +56,7 @@ Frame frame_of(const std::vector<Series>& series, Scale scale) {
 }
 
 // One polyline for each run of points without a gap, in thousandths of the plot.
-std::string lines_svg(const Series& series, const Frame& frame) {
+std::string lines_svg(const Series& series, const PlotFrame& frame) {
   std::string html, run;
   const auto flush = [&] {
     if (!run.empty()) html += fmt::format("<polyline points=\"{}\"/>", run);
@@ -78,7 +78,7 @@ const char* stroke_class(Stroke stroke) {
   return stroke == Stroke::faint ? "faint" : "strong";
 }
 
-std::string marks_svg(const Series& series, const Frame& frame) {
+std::string marks_svg(const Series& series, const PlotFrame& frame) {
   std::string html;
   for (const Point& point : series.points) {
     if (!is_drawable(point.x) || !is_drawable(point.y) || point.y > frame.y.high) continue;
@@ -94,7 +94,7 @@ bool is_single(const Series& series) {
 }
 
 // The value beside a point that stands alone, where there is room: of validation above it, of training below.
-std::string lone_value_svg(const Series& series, const Frame& frame, Scale scale) {
+std::string lone_value_svg(const Series& series, const PlotFrame& frame, Scale scale) {
   const Point& point = series.points[0];
   const double x = 100 * frame.x.place(point.x);
   const bool is_left = x < 50;
@@ -118,7 +118,7 @@ const char* scale_name(Scale scale) {
   return scale == Scale::percent ? "percent" : scale == Scale::count ? "count" : "plain";
 }
 
-std::string series_svg(const Series& series, const Frame& frame) {
+std::string series_svg(const Series& series, const PlotFrame& frame) {
   return fmt::format("<g class=\"line {} {}\" data-name=\"{}\" data-values=\"{}\">{}</g>", colour_class(series.colour),
                      stroke_class(series.stroke), escape(series.name, 60), values_text(series),
                      lines_svg(series, frame));
@@ -188,7 +188,7 @@ std::string line_chart_html(const Chart& chart) {
     drawn.series.push_back({series.name, series.colour, series.stroke, thin_out(series.points, kMaxPoints)});
   }
   if (drawn.series.empty()) return "";
-  const Frame frame = frame_of(drawn.series, drawn.y_scale);
+  const PlotFrame frame = frame_of(drawn.series, drawn.y_scale);
   std::string html = fmt::format(
       "<figure class=\"chart\"><figcaption><b>{}</b> <span>{}</span></figcaption><div class=\"plot\" "
       "data-x-low=\"{:.9g}\" data-x-high=\"{:.9g}\" data-x-name=\"{}\" data-scale=\"{}\">"

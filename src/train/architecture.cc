@@ -8,8 +8,6 @@
 namespace ramify::train {
 namespace {
 
-using nlohmann::json;
-
 template <class Self, class Visit>
 void visit_architecture(Self& self, const Visit& visit) {
   visit("name", self.name);
@@ -61,7 +59,7 @@ SpecialWords special_words(const signal::Schema& schema) {
   return {words, words + 1, words + 2};
 }
 
-json random_config(const Architecture& architecture, const signal::Schema& schema) {
+nlohmann::json random_config(const Architecture& architecture, const signal::Schema& schema) {
   const SpecialWords special = special_words(schema);
   models::ModelConfig config;
   config.family = architecture.name == "bert" ? models::Family::bert : models::Family::roberta;
@@ -80,15 +78,15 @@ json random_config(const Architecture& architecture, const signal::Schema& schem
 
 }  // namespace
 
-Architecture Architecture::from_json(const json& stored) {
+Architecture Architecture::from_json(const nlohmann::json& stored) {
   Architecture architecture;
-  json rest = stored;
+  nlohmann::json rest = stored;
   visit_architecture(architecture, [&](const char* key, auto& member) {
     const auto found = rest.find(key);
     if (found == rest.end()) return;
     try {
       found->get_to(member);
-    } catch (const json::exception&) {
+    } catch (const nlohmann::json::exception&) {
       throw std::invalid_argument(std::string("architecture: ") + key + " is " + std::string(found->type_name()) +
                                   ", which is of another type");
     }
@@ -98,8 +96,8 @@ Architecture Architecture::from_json(const json& stored) {
   return architecture;
 }
 
-json Architecture::to_json() const {
-  json stored = json::object();
+nlohmann::json Architecture::to_json() const {
+  nlohmann::json stored = nlohmann::json::object();
   visit_architecture(*this, [&](const char* key, const auto& member) { stored[key] = member; });
   return stored;
 }

@@ -95,7 +95,7 @@ std::vector<std::string> random_records(uint64_t seed, size_t count) {
   return records;
 }
 
-constexpr size_t kRecords = 40;
+constexpr size_t kRecordCount = 40;
 
 struct Compiled {
   SharedSchema schema;
@@ -140,14 +140,14 @@ void expect_sound(const Signal& signal, const Schema& schema) {
 RC_GTEST_PROP(SignalLaws, EveryRecordOfTheTrainingDataCompiles, ()) {
   const uint64_t seed = *testing::seeds();
   const int64_t max_leaves = seed % 2 == 0 ? 4096 : 7;
-  const Compiled records = compiled(random_records(seed, kRecords), max_leaves);
+  const Compiled records = compiled(random_records(seed, kRecordCount), max_leaves);
   for (const Signal& signal : records.signals) expect_sound(signal, *records.schema);
 }
 
 RC_GTEST_PROP(SignalLaws, OtherRecordsCompileOrSayWhyNot, ()) {
   const uint64_t seed = *testing::seeds();
   const SharedSchema schema = schema_of(random_records(seed, 5), {.target = "y"});
-  for (const std::string& record : random_records(seed + 1, kRecords)) {
+  for (const std::string& record : random_records(seed + 1, kRecordCount)) {
     try {
       expect_sound(compile(schema, record, {.target = TargetUse::optional, .labels = Labels::all}), *schema);
     } catch (const BadRecord& error) {
@@ -158,7 +158,7 @@ RC_GTEST_PROP(SignalLaws, OtherRecordsCompileOrSayWhyNot, ()) {
 
 RC_GTEST_PROP(SignalLaws, ARecordInABatchIsWhatItIsAlone, ()) {
   const uint64_t seed = *testing::seeds();
-  const Compiled records = compiled(random_records(seed, kRecords), seed % 3 == 0 ? 9 : 4096);
+  const Compiled records = compiled(random_records(seed, kRecordCount), seed % 3 == 0 ? 9 : 4096);
   const auto all = pointers(records.signals);
   for (const Structure structure : {Structure::hierarchical, Structure::flat}) {
     const Batch batch = collate(all, *records.schema, structure);
@@ -178,7 +178,7 @@ RC_GTEST_PROP(SignalLaws, ARecordInABatchIsWhatItIsAlone, ()) {
 }
 
 RC_GTEST_PROP(SignalLaws, StoredSchemasCompileTheSame, ()) {
-  const std::vector<std::string> records = random_records(*testing::seeds(), kRecords);
+  const std::vector<std::string> records = random_records(*testing::seeds(), kRecordCount);
   const SharedSchema schema = schema_of(records, {.target = "y"});
   const auto stored =
       std::make_shared<const Schema>(Schema::from_json(json::parse(schema->to_json().dump()), "stored"));
@@ -190,7 +190,7 @@ RC_GTEST_PROP(SignalLaws, StoredSchemasCompileTheSame, ()) {
 RC_GTEST_PROP(SignalLaws, BrokenLinesAreMessages, ()) {
   const uint64_t seed = *testing::seeds();
   std::mt19937_64 random(seed);
-  const std::vector<std::string> records = random_records(seed, kRecords);
+  const std::vector<std::string> records = random_records(seed, kRecordCount);
   const SharedSchema schema = schema_of(records, {.target = "y"});
   for (std::string record : records) {
     for (int i = 0; i < 3; ++i) record[random() % record.size()] = static_cast<char>(random());
