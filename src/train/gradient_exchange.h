@@ -21,7 +21,7 @@ class GradientExchange {
   // out. `row_tables`: those of them whose gradients are sparse, wherever they have one. `bucket_bytes`: a bucket is
   // full with the parameter that passes it.
   GradientExchange(ProcessGroup& group, const std::vector<at::Tensor>& parameters,
-                   const std::vector<at::Tensor>& row_tables, int64_t bucket_bytes = int64_t{4} << 20);
+                   const std::vector<at::Tensor>& row_tables, int64_t bucket_bytes);
   ~GradientExchange();
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
