@@ -24,18 +24,20 @@ class BlockWalkBuilder {
   }
 
  private:
-  // Where the leaves of neighbouring families go, as add_tiles() puts them.
+  // Puts families into tiles, in order: small neighbouring ones of one tree share a tile, so that NaN stays in its tree.
   struct Packing {
-    int64_t tiles = 0, free = 0, next_leaf = -1;
+    int64_t tiles = 0, free = 0, next_row = -1, tree = -1;
 
-    void add(const BlockNode& family) {
-      const int64_t width = family.num_children;
-      if (width > free || family.first_leaf != next_leaf) {
+    // Whether the family begins a new tile.
+    bool add(int64_t row, int64_t width, int64_t its_tree) {
+      const bool is_new = width > free || row != next_row || its_tree != tree;
+      if (is_new) {
         tiles += (width + kTileRows - 1) / kTileRows;
         free = width > kTileRows ? 0 : kTileRows;
       }
       free -= std::min(width, free);
-      next_leaf = family.first_leaf + width;
+      next_row = row + width, tree = its_tree;
+      return is_new;
     }
   };
 
@@ -49,6 +51,11 @@ class BlockWalkBuilder {
       node.first_child = forest_.first_child()[n], node.num_children = forest_.num_children(n);
       assert(node.num_children != 1);
       node.size = sizes[n], node.first_leaf = forest_.first_leaf()[n], node.parent = parents[n];
+      tree_.push_back(node.parent < 0 ? n : tree_[node.parent]);
+    }
+    own_family_.assign(num_nodes(), -1), height_.assign(num_nodes(), 0);
+    for (int64_t n = num_nodes() - 1; n > 0; --n) {
+      if (parents[n] >= 0) height_[parents[n]] = std::max(height_[parents[n]], height_[n] + 1);
     }
     walk_.leaf_nodes.assign(forest_.leaf_nodes().begin(), forest_.leaf_nodes().end());
     walk_.totals.num_nodes = num_nodes(), walk_.totals.num_leaves = forest_.num_leaves();
@@ -69,32 +76,39 @@ class BlockWalkBuilder {
   }
 
   int64_t tiles_below(const BlockNode& node) const {
-    const auto before = [&](int64_t n, int64_t leaf) { return walk_.nodes[n].first_leaf < leaf; };
-    auto family = std::lower_bound(leaf_families_.begin(), leaf_families_.end(), node.first_leaf, before);
     Packing packing;
-    for (; family != leaf_families_.end() && walk_.nodes[*family].first_leaf < node.first_leaf + node.size; ++family) {
-      packing.add(walk_.nodes[*family]);
-      if (packing.tiles > limits_.tiles) break;
-    }
+    for_leaf_families(node, [&](int64_t n) {
+      packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].num_children, tree_[n]);
+    });
     return packing.tiles;
   }
 
-  // Which nodes lie in groves, and how many places each needs.
+  // Rows for all children of families with inner nodes, in tiles, round by round.
+  int64_t places_below(std::span<const int64_t> roots) const {
+    const auto rounds = families_by_round(roots);
+    int64_t tiles = 0;
+    for (size_t r = 1; r < rounds.size(); ++r) {
+      Packing packing;
+      for (const int64_t n : rounds[r]) packing.add(packing.next_row, walk_.nodes[n].num_children, tree_[n]);
+      tiles += packing.tiles;
+    }
+    return tiles * kTileRows;
+  }
+
   void find_groves() {
-    in_grove_.assign(num_nodes(), 0), num_places_.assign(num_nodes(), 0);
+    in_grove_.assign(num_nodes(), 0);
     for (int64_t n = num_nodes() - 1; n >= 0; --n) {
       const BlockNode& node = walk_.nodes[n];
       if (node.is_leaf() || node.size > limits_.tiles * kTileRows) continue;
       const bool of_leaves = node.size == node.num_children;
       if (node.num_children > (of_leaves ? kWidestLeafFamily : kTileRows)) continue;
-      int64_t places = of_leaves ? 0 : node.num_children;
       bool fits = true;
       for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
         fits = fits && (walk_.nodes[c].is_leaf() || in_grove_[c]);
-        places += num_places_[c];
       }
-      if (!fits || places > limits_.places || tiles_below(node) > limits_.tiles) continue;
-      in_grove_[n] = 1, num_places_[n] = places;
+      if (!fits || tiles_below(node) > limits_.tiles) continue;
+      if (!of_leaves && places_below({&n, 1}) > limits_.places) continue;
+      in_grove_[n] = 1;
     }
   }
 
@@ -134,19 +148,21 @@ class BlockWalkBuilder {
   bool continues(const std::vector<int64_t>& roots, size_t begin, size_t end) {
     const BlockNode& next = walk_.nodes[roots[end]];
     if (end == begin) {
-      run_packing_ = {}, run_places_ = 0;
+      run_packing_ = {};
     } else {
       const BlockNode& last = walk_.nodes[roots[end - 1]];
       if (last.first_leaf + last.size != next.first_leaf || (last.parent < 0) != (next.parent < 0)) return false;
-      // large groves are for large trees: a block of many small ones would only wait longer
-      if (run_packing_.tiles >= kSmallGroves.tiles) return false;
     }
     Packing packing = run_packing_;
-    for_leaf_families(next, [&](const BlockNode& family) { packing.add(family); });
-    const int64_t places = run_places_ + num_places_[roots[end]];
-    const int64_t most_tiles = end == begin ? limits_.tiles : std::min(limits_.tiles, kSmallGroves.tiles);
-    if (end > begin && (packing.tiles > most_tiles || places > limits_.places)) return false;
-    run_packing_ = packing, run_places_ = places;
+    for_leaf_families(next, [&](int64_t n) {
+      packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].num_children, tree_[n]);
+    });
+    if (end > begin) {
+      // large groves are for large trees: a block of many small ones would only wait longer
+      if (packing.tiles > std::min(limits_.tiles, kSmallGroves.tiles)) return false;
+      if (places_below({roots.data() + begin, end + 1 - begin}) > limits_.places) return false;
+    }
+    run_packing_ = packing;
     return true;
   }
 
@@ -155,34 +171,21 @@ class BlockWalkBuilder {
     const auto before = [&](int64_t n, int64_t leaf) { return walk_.nodes[n].first_leaf < leaf; };
     auto family = std::lower_bound(leaf_families_.begin(), leaf_families_.end(), node.first_leaf, before);
     for (; family != leaf_families_.end() && walk_.nodes[*family].first_leaf < node.first_leaf + node.size; ++family) {
-      visit(walk_.nodes[*family]);
+      visit(*family);
     }
   }
 
-  // The families below the roots: those of leaves first, then by rounds.
+  // The families below the roots: those of leaves alone first, then by rounds, each by its first leaf.
   std::vector<std::vector<int64_t>> families_by_round(std::span<const int64_t> roots) const {
     std::vector<std::vector<int64_t>> rounds;
-    std::vector<int64_t> order(roots.begin(), roots.end());  // parents before children
+    std::vector<int64_t> order(roots.begin(), roots.end());
     for (size_t i = 0; i < order.size(); ++i) {
       const BlockNode& node = walk_.nodes[order[i]];
+      rounds.resize(std::max<size_t>(rounds.size(), height_[order[i]]));
+      rounds[height_[order[i]] - 1].push_back(order[i]);
       for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
         if (!walk_.nodes[c].is_leaf()) order.push_back(c);
       }
-    }
-    std::vector<int64_t> round(order.size());
-    std::vector<std::pair<int64_t, size_t>> index(order.size());
-    for (size_t i = 0; i < order.size(); ++i) index[i] = {order[i], i};
-    std::sort(index.begin(), index.end());
-    const auto place_of = [&](int64_t n) {
-      return std::lower_bound(index.begin(), index.end(), std::pair<int64_t, size_t>{n, 0})->second;
-    };
-    for (size_t i = order.size(); i-- > 0;) {
-      const BlockNode& node = walk_.nodes[order[i]];
-      for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
-        if (!walk_.nodes[c].is_leaf()) round[i] = std::max(round[i], round[place_of(c)] + 1);
-      }
-      rounds.resize(std::max<size_t>(rounds.size(), round[i] + 1));
-      rounds[round[i]].push_back(order[i]);
     }
     for (auto& families : rounds) {
       std::sort(families.begin(), families.end(),
@@ -202,8 +205,7 @@ class BlockWalkBuilder {
     grove.round_begin = static_cast<int64_t>(walk_.grove_rounds.size());
     grove.is_whole = first.parent < 0;
     const auto rounds = families_by_round(roots);
-    std::vector<std::pair<int64_t, int32_t>> own_family;  // node, its family
-    for (size_t r = 0; r < rounds.size(); ++r) add_round(grove, rounds[r], r == 0, own_family);
+    for (size_t r = 0; r < rounds.size(); ++r) add_round(grove, rounds[r], r == 0);
     grove.num_rounds = static_cast<int32_t>(rounds.size()) - 1;
     grove.num_places = static_cast<int32_t>(walk_.places.size() - grove.place_begin);
     walk_.totals.grove_places = std::max<int64_t>(walk_.totals.grove_places, grove.num_places);
@@ -214,8 +216,7 @@ class BlockWalkBuilder {
     }
   }
 
-  void add_round(BlockGrove& grove, const std::vector<int64_t>& families, bool of_leaves,
-                 std::vector<std::pair<int64_t, int32_t>>& own_family) {
+  void add_round(BlockGrove& grove, const std::vector<int64_t>& families, bool of_leaves) {
     const auto num_families = [&] {
       return static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin);
     };
@@ -223,17 +224,23 @@ class BlockWalkBuilder {
     const auto num_tiles = [&] { return static_cast<int32_t>(walk_.tiles.size() - grove.tile_begin); };
     GroveRound round;
     round.family_begin = num_families(), round.place_begin = num_places(), round.tile_begin = num_tiles();
+    Packing packing;
     for (const int64_t n : families) {
       const BlockNode& node = walk_.nodes[n];
+      const auto width = static_cast<int32_t>(node.num_children);
+      const bool is_new = packing.add(of_leaves ? node.first_leaf : packing.next_row, width, tree_[n]);
+      // tiles of places begin at multiples of their rows, so that no tile reads what another writes
+      while (!of_leaves && is_new && num_places() % kTileRows != 0) walk_.places.push_back({-1, -1, 1, -1});
       GroveFamily family;
       family.size = static_cast<int32_t>(node.size);
       family.begin = of_leaves ? static_cast<int32_t>(node.first_leaf - grove.leaf_begin) : num_places();
-      family.end = family.begin + static_cast<int32_t>(node.num_children);
+      family.end = family.begin + width;
       if (is_grove_root(n)) {
         family.slot = node.slot;
         if (node.parent < 0) family.tree_root = n;
       }
       const int32_t number = num_families();
+      own_family_[n] = number;
       for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
         const BlockNode& child = walk_.nodes[c];
         if (of_leaves) {
@@ -245,42 +252,35 @@ class BlockWalkBuilder {
         if (child.is_leaf()) {
           place.leaf_row = static_cast<int32_t>(child.first_leaf - grove.leaf_begin);
         } else {
-          for (const auto& [other, its_family] : own_family) {
-            if (other == c) place.own_family = its_family;
-          }
+          place.own_family = own_family_[c];
           walk_.grove_families[grove.family_begin + place.own_family].place = num_places();
         }
         walk_.places.push_back(place);
       }
-      own_family.push_back({n, number});
       walk_.grove_families.push_back(family);
-      add_tiles(grove, family, round.tile_begin);
+      add_tiles(grove, family, is_new);
     }
     if (of_leaves) {
       grove.num_leaf_families = num_families(), grove.num_leaf_tiles = num_tiles();
       return;
     }
+    while (num_places() % kTileRows != 0) walk_.places.push_back({-1, -1, 1, -1});
     round.family_end = num_families(), round.place_end = num_places(), round.tile_end = num_tiles();
     walk_.grove_rounds.push_back(round);
   }
 
-  // Into the last tile, where the family follows what is there and has room, or into new ones.
-  void add_tiles(const BlockGrove& grove, const GroveFamily& family, int64_t first_tile) {
+  void add_tiles(BlockGrove& grove, const GroveFamily& family, bool is_new) {
     const int32_t width = family.end - family.begin;
     const auto rows = static_cast<int32_t>(kTileRows);
-    if (static_cast<int64_t>(walk_.tiles.size()) > grove.tile_begin + first_tile) {
-      GroveTile& last = walk_.tiles.back();
-      if (last.num_keys <= rows && last.row + last.num_rows == family.begin && last.num_rows + width <= rows) {
-        last.num_rows += width, last.num_keys += width;
-        return;
-      }
-    }
-    if (width <= rows) {
+    if (!is_new) {
+      walk_.tiles.back().num_rows += width, walk_.tiles.back().num_keys += width;
+    } else if (width <= rows) {
       walk_.tiles.push_back({family.begin, width, family.begin, width});
-      return;
-    }
-    for (int32_t row = family.begin; row < family.end; row += rows) {
-      walk_.tiles.push_back({row, std::min(rows, family.end - row), family.begin, width});
+    } else {
+      grove.has_wide = 1;
+      for (int32_t row = family.begin; row < family.end; row += rows) {
+        walk_.tiles.push_back({row, std::min(rows, family.end - row), family.begin, width});
+      }
     }
   }
 
@@ -354,10 +354,10 @@ class BlockWalkBuilder {
   const Forest& forest_;
   const GroveLimits limits_;
   BlockWalk walk_;
-  std::vector<int64_t> leaf_families_, num_places_;
+  std::vector<int64_t> leaf_families_, tree_, height_;
+  std::vector<int32_t> own_family_;  // of a node in a grove: the family of its children
   std::vector<char> in_grove_;
   Packing run_packing_;
-  int64_t run_places_ = 0;
 };
 
 }  // namespace

@@ -50,7 +50,8 @@ struct GroveFamily {
   int64_t tree_root = -1;      // the number of the root, where it is one of a tree
 };
 
-// A row inside a grove: a child of a family that has inner nodes.
+// A row inside a grove: a child of a family that has inner nodes. The rows of a tile begin at a multiple of kTileRows;
+// those between have family -1.
 struct GrovePlace {
   int32_t family = 0;     // the family that it belongs to
   int32_t leaf_row = -1;  // for a leaf: its row
@@ -70,6 +71,8 @@ struct BlockGrove {
   int32_t num_leaves = 0;
   int32_t num_leaf_tiles = 0, num_leaf_families = 0, num_places = 0, num_rounds = 0;
   int32_t is_whole = 0;  // 1: its roots are roots of trees
+  int32_t has_wide = 0;  // 1: a family of leaves has more than one tile
+  int32_t unused = 0;
 };
 
 // A root of a grove that is not the root of a tree.
@@ -81,7 +84,7 @@ struct GroveLimits {
   int64_t tiles = 0;   // of leaves
   int64_t places = 0;
 };
-inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 144}, kLargeGroves = {32, 40};
+inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 80}, kLargeGroves = {32, 48};
 inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kUnitRows = 64;  // children of a unit's families, unless it is a single one
 

@@ -156,36 +156,37 @@ TEST_F(CudaAttention, AgreesOnTheListOfCases) {
   }
 }
 
-TEST_F(CudaAttention, AgreesOnForestsOfAllKinds) {
-  for (const NamedForest& named : forests()) {
-    for (const AttentionMode& mode : modes()) {
-      AttentionCase c = case_of(named, mode);
-      c.heads = 2, c.key_heads = 1, c.dim = 20, c.value_dim = 9;
-      const Storage storage = kStorages[mode.include_self + (mode.causal == Causal::none ? 0 : 1)];
-      EXPECT_EQ(flaw_of(c, storage, 2), "") << c << " " << ::testing::PrintToString(storage);
+class CudaForests : public CudaAttention, public ::testing::WithParamInterface<NamedForest> {};
+
+TEST_P(CudaForests, AgreeInEveryMode) {
+  for (const AttentionMode& mode : modes()) {
+    AttentionCase c = case_of(GetParam(), mode);
+    c.heads = 2, c.key_heads = 1, c.dim = 20, c.value_dim = 9;
+    const Storage storage = kStorages[mode.include_self + (mode.causal == Causal::none ? 0 : 1)];
+    EXPECT_EQ(flaw_of(c, storage, 2), "") << c << " " << ::testing::PrintToString(storage);
+  }
+}
+
+// 64 channels in half types, without positions.
+TEST_P(CudaForests, AgreeInGroves) {
+  for (const AttentionMode& mode : modes()) {
+    if (mode.tie != Tie::block) continue;
+    AttentionCase c = case_of(GetParam(), mode);
+    c.heads = c.key_heads = 2, c.dim = c.value_dim = 64, c.position_dim = 0;
+    for (const Storage storage : {Storage::bfloat16, Storage::float16}) {
+      EXPECT_EQ(flaw_of(c, storage, 3), "") << c << " " << ::testing::PrintToString(storage);
     }
   }
 }
 
-// 64 channels in half types, without positions: the kernels over groves, and over the same forests without.
-TEST_F(CudaAttention, AgreesInGroves) {
-  for (NamedForest& named : [] {
-         auto all = forests();
-         for (const auto& more : {testing::degenerate_forests(), testing::ordinary_forests()}) {
-           all.insert(all.end(), more.begin(), more.end());
-         }
-         return all;
-       }()) {
-    for (const AttentionMode& mode : modes()) {
-      if (mode.tie != Tie::block) continue;
-      for (const Storage storage : {Storage::bfloat16, Storage::float16}) {
-        AttentionCase c = case_of(named, mode);
-        c.heads = c.key_heads = 2, c.dim = c.value_dim = 64, c.position_dim = 0;
-        EXPECT_EQ(flaw_of(c, storage, 3), "") << c << " " << ::testing::PrintToString(storage);
-      }
-    }
-  }
-}
+INSTANTIATE_TEST_SUITE_P(, CudaForests, ::testing::ValuesIn([] {
+                           std::vector<NamedForest> all = forests();
+                           for (const auto& more : {testing::degenerate_forests(), testing::ordinary_forests()}) {
+                             all.insert(all.end(), more.begin(), more.end());
+                           }
+                           return all;
+                         }()),
+                         [](const auto& info) { return info.param.name; });
 
 struct Shape {
   int64_t dim, value_dim, heads, key_heads, position_dim;

@@ -172,7 +172,7 @@ class CudaCase {
   }
 
   BlockWalk make_walk_for(Groves groves) {
-    const bool with = groves == Groves::with && cuda::takes_groves(params_without_walk());
+    const bool with = groves == Groves::with && layout_ == Layout::dense && cuda::takes_groves(params_without_walk());
     return with ? make_block_walk_with_groves(contraction_.forest) : make_block_walk(contraction_.forest, kNoGroves);
   }
 

@@ -88,10 +88,6 @@ Call call_of(const AttentionParams& params) {
   return call;
 }
 
-bool is_at_16_bytes(const Rows& rows) {
-  return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.row_stride % 8 == 0 && rows.head_stride % 8 == 0;
-}
-
 }  // namespace
 
 bool is_built() {
@@ -106,8 +102,7 @@ const char* why_not(const AttentionParams& params) {
 
 bool takes_groves(const AttentionParams& params) {
   return params.storage != Storage::float32 && params.tie == Tie::block && params.heads == params.key_heads &&
-         params.dim == kFastDim && params.value_dim == kFastDim && params.position_dim == 0 &&
-         is_at_16_bytes(params.q) && is_at_16_bytes(params.k) && is_at_16_bytes(params.v);
+         params.dim == kFastDim && params.value_dim == kFastDim && params.position_dim == 0;
 }
 
 int64_t saved_size(const AttentionParams& params) {

@@ -50,8 +50,8 @@ bool is_built();
 // What keeps the kernels from a call, nullptr: nothing. Of `params` the walk and pointers are not looked at.
 const char* why_not(const AttentionParams& params);
 
-// Whether a call can use a walk with groves: half types, 64 channels, tied queries, no positions, every row of every
-// tensor at 16 bytes. Those with groves are faster; without, any call runs.
+// Whether a call can use a walk with groves, which is faster; without, any call runs: half types, 64 channels, tied
+// queries, no positions. Then every row of every tensor must lie at 16 bytes.
 bool takes_groves(const AttentionParams& params);
 
 // Floats that forward fills for backward.

@@ -94,6 +94,13 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* row)
   }
 }
 
+// An 8 × 8 matrix of 16-bit numbers across the warp, transposed.
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t a) {
+  uint32_t result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(result) : "r"(a));
+  return result;
+}
+
 // c [16, 8] += a [16, 16] · b [16, 8], in float32.
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
