@@ -7,6 +7,7 @@ import torch
 import ramify
 from ramify import Forest
 from random_trees import MODES, mode_name, random_case
+from test_golden import GOLDEN, forest_and_positions, options_of
 
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device", allow_module_level=True)
@@ -77,6 +78,27 @@ def test_errors_are_near_those_of_composed(dtype, name, mode):
                                    {"dim": 128, "value_dim": 256}], ids=str)
 def test_other_shapes(shape, dtype, mode):
     check_errors(FORESTS["ragged"]().to("cuda"), dtype, mode, **shape)
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=range(len(GOLDEN)))
+def test_golden(case):
+    forest, positions = forest_and_positions(case["tree"])
+    for mode in case["modes"]:
+        options = options_of(mode)
+        if options.pop("alpha", 1.0) != 1.0 or (options.get("tie") != "none" and options.get("causal") == "prefix"):
+            continue
+        given = {name: torch.tensor(case[name], device="cuda").unsqueeze(1).requires_grad_() for name in "qkv"}
+        out = ramify.attention(**given, forest=forest.to("cuda"), positions=positions.float().unsqueeze(1).cuda(),
+                               position_index=torch.arange(forest.num_nodes, device="cuda"), implementation="fused",
+                               **options)
+        found = {"out": out}
+        if "grad_q" in mode:
+            out.backward(torch.tensor(case["grad_out"], device="cuda").unsqueeze(1))
+            found |= {f"grad_{name}": x.grad for name, x in given.items()}
+        for name, value in found.items():
+            expected = torch.tensor(mode[name], dtype=torch.float64, device="cuda").unsqueeze(1)
+            largest = max(torch.tensor(mode[other]).abs().max().item() for other in found)
+            torch.testing.assert_close(value.double(), expected, rtol=0, atol=3e-5 * largest)
 
 
 @every_mode
