@@ -259,8 +259,8 @@ class Forest:
             return self
         other = Forest((self._first_child, self._level_begin, self._tree_begin, self._leaf_nodes, self._first_leaf),
                        device, self._input_nodes)
-        if self._device.type == "cpu":
-            other._plans = {key: _on_device(plan, device) for key, plan in self._plans.items()}
+        for tie in [tie for tie, key in (("block", "nodes"), ("none", "leaves")) if key in self._plans]:
+            other._plan(tie, "none")
         return other
 
     def plan(self, tie: str = "block", causal: str = "none") -> "Forest":
