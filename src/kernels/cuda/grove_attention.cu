@@ -207,6 +207,12 @@ struct GroveWalk {
   __device__ void load(int array, int row, int count) const {
     load_tile<T>(staged(array).high, tensor(array), view.grove.leaf_begin + row, min(count, kRows), view.head);
   }
+  // All of a tile of leaves, but the keys and values of a wide family.
+  __device__ void load_leaves(const GroveTile& tile) const {
+    load(kQ, tile.row, tile.num_rows);
+    if constexpr (kArrays == 4) load(kGradY, tile.row, tile.num_rows);
+    if (tile.num_keys <= kRows) load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
+  }
   __device__ int64_t leaf(int row) const { return view.grove.leaf_begin + row; }
 
   // Leaves among inner nodes get their places; all others are 0.
@@ -369,8 +375,6 @@ struct ForwardGrove : GroveWalk<T, kWarps, 3> {
   // Leaves attend inside their families: `values` is a(C), and with include_self what the leaf has of itself.
   __device__ void attend_leaves(const GroveTile& tile, float (&values)[8][4]) const {
     const bool is_wide = tile.num_keys > kRows;
-    load(kQ, tile.row, tile.num_rows);
-    if (!is_wide) load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
     const RowSight sight = view.leaf_sight(tile.row, tile.num_rows);
     const float offset[2][2] = {};
     TileSoftmax softmax;
@@ -480,11 +484,16 @@ struct ForwardGrove : GroveWalk<T, kWarps, 3> {
   __device__ void run() const {
     const BlockGrove& grove = view.grove;
     float values[kTilesOfWarp][8][4] = {};
+    // the first rows come while places are made ready
+    if (warp_of_thread() < grove.num_leaf_tiles) this->load_leaves(view.tile(warp_of_thread()));
     if (grove.num_places > 0) this->prepare_places();
 #pragma unroll
     for (int i = 0; i < kTilesOfWarp; ++i) {
       const int t = warp_of_thread() + i * kWarps;
-      if (t < grove.num_leaf_tiles) attend_leaves(view.tile(t), values[i]);
+      if (t >= grove.num_leaf_tiles) continue;
+      const GroveTile tile = view.tile(t);
+      if (i > 0) this->load_leaves(tile);
+      attend_leaves(tile, values[i]);
     }
     __syncthreads();
     if (grove.has_wide) {
@@ -574,8 +583,6 @@ struct BackwardGrove : GroveWalk<T, kWarps, 4> {
   // Log-sums of leaves again, and what their siblings give them: grad_out · a(C).
   __device__ void weigh_leaves(const GroveTile& tile) const {
     const bool is_wide = tile.num_keys > kRows;
-    load(kQ, tile.row, tile.num_rows), load(kGradY, tile.row, tile.num_rows);
-    if (!is_wide) load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
     const RowSight sight = view.leaf_sight(tile.row, tile.num_rows);
     const float offset[2][2] = {};
     TileSoftmax softmax;
@@ -867,8 +874,13 @@ struct BackwardGrove : GroveWalk<T, kWarps, 4> {
 
   __device__ void run() const {
     const BlockGrove& grove = view.grove;
+    if (warp_of_thread() < grove.num_leaf_tiles) this->load_leaves(view.tile(warp_of_thread()));
     if (grove.num_places > 0) this->prepare_places();
-    for (int t = warp_of_thread(); t < grove.num_leaf_tiles; t += kWarps) weigh_leaves(view.tile(t));
+    for (int t = warp_of_thread(); t < grove.num_leaf_tiles; t += kWarps) {
+      const GroveTile tile = view.tile(t);
+      if (t >= kWarps) this->load_leaves(tile);
+      weigh_leaves(tile);
+    }
     __syncthreads();
     if (grove.has_wide) {
       this->fold_wide_leaves();

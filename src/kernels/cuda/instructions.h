@@ -130,6 +130,9 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared
   if (shared > (48 << 10)) {
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
             "shared memory");
+    // so that as many blocks as fit share a multiprocessor
+    require(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+            "shared memory");
   }
   kernel<<<grid, threads, shared, stream>>>(static_cast<Parameters>(arguments)...);
   require(cudaGetLastError(), "launch");
