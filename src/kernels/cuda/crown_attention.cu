@@ -127,7 +127,7 @@ __device__ void fold(const NodeRows<T, kLane>& rows, int64_t family, Fold what) 
 }
 
 template <class T, int kLane>
-__global__ void __launch_bounds__(kThreads) up_kernel(const __grid_constant__ Call call, int64_t unit_begin, Fold what) {
+__global__ void __launch_bounds__(kThreads, 1) up_kernel(const __grid_constant__ Call call, int64_t unit_begin, Fold what) {
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
@@ -167,7 +167,7 @@ __device__ void descend(const NodeRows<T, kLane>& rows, int64_t n) {
 }
 
 template <class T, int kLane>
-__global__ void __launch_bounds__(kThreads) down_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+__global__ void __launch_bounds__(kThreads, 1) down_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
@@ -233,7 +233,7 @@ __device__ void sum_below(const NodeRows<T, kLane>& rows, int64_t family) {
 }
 
 template <class T, int kLane>
-__global__ void __launch_bounds__(kThreads) sums_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+__global__ void __launch_bounds__(kThreads, 1) sums_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
@@ -370,7 +370,7 @@ __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
 }
 
 template <class T, int kLane>
-__global__ void __launch_bounds__(kThreads) gradients_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+__global__ void __launch_bounds__(kThreads, 1) gradients_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};

@@ -941,9 +941,14 @@ void dispatch_groves(const AttentionParams& params, const Function& function) {
 template <bool kSumsOnly>
 void launch_backward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const Launch how = launch_of(call, params);
+  const auto size_for = [&](int warps) { return Memory::size(4, warps, how.most_places, how.most_rows); };
+  const auto run = [&]<class T, int kWarps>() {
+    launch(grove_backward_kernel<T, kWarps, kSumsOnly>, how.grid, kWarps * 32, size_for(kWarps), stream, call,
+           how.most_places, how.most_rows);
+  };
   dispatch_groves(params, [&]<class T, int kWarps>() {
-    launch(grove_backward_kernel<T, kWarps, kSumsOnly>, how.grid, kWarps * 32,
-           Memory::size(4, kWarps, how.most_places, how.most_rows), stream, call, how.most_places, how.most_rows);
+    // large groves: with fewer warps where shared memory is smaller (sm_80)
+    size_for(kWarps) <= most_shared_memory() ? run.template operator()<T, kWarps>() : run.template operator()<T, 8>();
   });
 }
 

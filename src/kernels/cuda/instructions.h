@@ -123,6 +123,14 @@ inline void require(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw std::runtime_error(std::string("cuda: ") + what + ": " + cudaGetErrorString(status));
 }
 
+// Bytes of shared memory that a block of the current device can have.
+inline size_t most_shared_memory() {
+  int device = 0, bytes = 0;
+  require(cudaGetDevice(&device), "device");
+  require(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
+  return static_cast<size_t>(bytes);
+}
+
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t stream,
             Arguments... arguments) {
