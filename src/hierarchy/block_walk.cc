@@ -24,7 +24,8 @@ class BlockWalkBuilder {
   }
 
  private:
-  // Puts families into tiles, in order: small neighbouring ones of one tree share a tile, so that NaN stays in its tree.
+  // Puts families into tiles, in order: small neighbouring ones of one tree share a tile, so that NaN stays in its
+  // tree.
   struct Packing {
     int64_t tiles = 0, free = 0, next_row = -1, tree = -1;
 
@@ -77,9 +78,8 @@ class BlockWalkBuilder {
 
   int64_t tiles_below(const BlockNode& node) const {
     Packing packing;
-    for_leaf_families(node, [&](int64_t n) {
-      packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].num_children, tree_[n]);
-    });
+    for_leaf_families(
+        node, [&](int64_t n) { packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].num_children, tree_[n]); });
     return packing.tiles;
   }
 
@@ -154,9 +154,8 @@ class BlockWalkBuilder {
       if (last.first_leaf + last.size != next.first_leaf || (last.parent < 0) != (next.parent < 0)) return false;
     }
     Packing packing = run_packing_;
-    for_leaf_families(next, [&](int64_t n) {
-      packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].num_children, tree_[n]);
-    });
+    for_leaf_families(
+        next, [&](int64_t n) { packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].num_children, tree_[n]); });
     if (end > begin) {
       // large groves are for large trees: a block of many small ones would only wait longer
       if (packing.tiles > std::min(limits_.tiles, kSmallGroves.tiles)) return false;
@@ -217,9 +216,7 @@ class BlockWalkBuilder {
   }
 
   void add_round(BlockGrove& grove, const std::vector<int64_t>& families, bool of_leaves) {
-    const auto num_families = [&] {
-      return static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin);
-    };
+    const auto num_families = [&] { return static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin); };
     const auto num_places = [&] { return static_cast<int32_t>(walk_.places.size() - grove.place_begin); };
     const auto num_tiles = [&] { return static_cast<int32_t>(walk_.tiles.size() - grove.tile_begin); };
     GroveRound round;

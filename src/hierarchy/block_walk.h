@@ -2,9 +2,9 @@
 // launches (CUDA).
 //
 // A *grove* is a run of neighbouring subtrees with small families: one block takes it from the leaves to its roots, and
-// down again, in its own memory, 16 rows at a time (a tile). What is above, or does not fit, is the *crown*: its families
-// are done in *stages*. The *units* of a stage are independent of each other; a block walks the *rounds* of a unit,
-// families whose children are finished, one after the other.
+// down again, in its own memory, 16 rows at a time (a tile). What is above, or does not fit, is the *crown*: its
+// families are done in *stages*. The *units* of a stage are independent of each other; a block walks the *rounds* of a
+// unit, families whose children are finished, one after the other.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,7 @@ struct GroveRoot {
 };
 
 struct GroveLimits {
-  int64_t tiles = 0;   // of leaves
+  int64_t tiles = 0;  // of leaves
   int64_t places = 0;
 };
 inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 80}, kLargeGroves = {32, 48};
@@ -128,8 +128,8 @@ struct BlockWalk {
   std::vector<int64_t> leaf_families;
 
   BlockWalkView view() const {
-    return {totals, stage_begin, nodes,          families, members,      leaf_nodes,  bare_leaves,  rounds,
-            units,  groves,      tiles,          grove_families, places, grove_rounds, grove_roots, leaf_families};
+    return {totals, stage_begin, nodes, families,       members, leaf_nodes,   bare_leaves, rounds,
+            units,  groves,      tiles, grove_families, places,  grove_rounds, grove_roots, leaf_families};
   }
 };
 

@@ -65,7 +65,8 @@ BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device) {
   for (int64_t tree = 0; tree < forest.num_trees(); ++tree) {
     if (forest.tree_begin()[tree] < forest.tree_begin()[tree + 1]) words.push_back(tree);
   }
-  return {own_as_tensor(std::move(host)), own_as_tensor(std::move(words)).to(device),
+  return {own_as_tensor(std::move(host)),
+          own_as_tensor(std::move(words)).to(device),
           {walks[0].totals.num_slots, walks[1].totals.num_slots}};
 }
 

@@ -56,9 +56,9 @@ struct DeviceProblem {
     const auto rows = has_groves ? with_aligned_rows : with_dense_rows;
     q = rows(p.q), k = rows(p.k), v = rows(p.v);
     params.q = device_rows(q), params.k = device_rows(k), params.v = device_rows(v);
-    params.walk =
-        block_walk_view(p.plan[4], p.plan[9], has_groves ? WalkKind::with_groves : WalkKind::without_groves);
-    TORCH_CHECK_VALUE(params.walk.totals.num_leaves == p.num_leaves(), "attention: the plan was made for another forest");
+    params.walk = block_walk_view(p.plan[4], p.plan[9], has_groves ? WalkKind::with_groves : WalkKind::without_groves);
+    TORCH_CHECK_VALUE(params.walk.totals.num_leaves == p.num_leaves(),
+                      "attention: the plan was made for another forest");
     if (params.position_dim > 0) take_positions(p);
   }
 

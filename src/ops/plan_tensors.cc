@@ -101,10 +101,9 @@ std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::De
                                    static_cast<int64_t>(plan.levels.size()), static_cast<int64_t>(plan.batches.size())};
   append_records(schedule, plan.levels);
   append_records(schedule, plan.batches);
-  std::vector<at::Tensor> tensors = {own_as_tensor(std::move(schedule)),
-                                     own_records(std::move(plan.families)).to(device),
-                                     own_records(std::move(plan.leaves)).to(device),
-                                     own_records(std::move(plan.nodes)).to(device)};
+  std::vector<at::Tensor> tensors = {
+      own_as_tensor(std::move(schedule)), own_records(std::move(plan.families)).to(device),
+      own_records(std::move(plan.leaves)).to(device), own_records(std::move(plan.nodes)).to(device)};
   if (device.is_cuda()) {
     const BlockWalkTensors walks = block_walk_tensors(forest, device);
     tensors.insert(tensors.end(), {walks.host, length_only(walks.num_slots[0]), length_only(walks.num_slots[1]),
@@ -113,10 +112,9 @@ std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::De
   }
   Walk walk;
   if (device.is_cpu()) walk = make_walk(contract(forest).forest);
-  tensors.insert(tensors.end(),
-                 {own_as_tensor(words_of_walk(walk)), length_only(walk.totals.inner),
-                  length_only(walk.totals.crown_slots), length_only(walk.totals.weights),
-                  length_only(walk.totals.wide_members), at::empty({0}, at::kLong)});
+  tensors.insert(tensors.end(), {own_as_tensor(words_of_walk(walk)), length_only(walk.totals.inner),
+                                 length_only(walk.totals.crown_slots), length_only(walk.totals.weights),
+                                 length_only(walk.totals.wide_members), at::empty({0}, at::kLong)});
   return tensors;
 }
 

@@ -70,8 +70,8 @@ std::string flaw_of(const AttentionCase& c, Storage storage, uint64_t seed, Grov
   const std::pair<const char*, double> errors[] = {
       {"out", error_of(outcome.out, result.out, storage, 2, sums)},
       // the means of a grove's nodes are two numbers of the half type
-      {"energy", error_of(outcome.energy, result.energy, Storage::float32, 0,
-                          storage == Storage::float32 ? sums : 5 * sums)},
+      {"energy",
+       error_of(outcome.energy, result.energy, Storage::float32, 0, storage == Storage::float32 ? sums : 5 * sums)},
       {"gradient of q", error_of(outcome.q, gradients.q, storage, 3, 5 * sums)},
       {"gradient of k", error_of(outcome.k, gradients.k, storage, 3, 5 * sums)},
       {"gradient of v", error_of(outcome.v, gradients.v, storage, 3, 5 * sums)},
@@ -209,7 +209,8 @@ TEST_F(CudaAttention, AgreesForAnyDimensionsAndHeads) {
         c.dim = shape.dim, c.value_dim = shape.value_dim, c.heads = shape.heads, c.key_heads = shape.key_heads;
         c.position_dim = shape.position_dim;
         const double sums =
-            2e-6 * std::max(1.0, (std::sqrt(static_cast<double>(shape.dim)) + static_cast<double>(shape.position_dim)) / 8);
+            2e-6 *
+            std::max(1.0, (std::sqrt(static_cast<double>(shape.dim)) + static_cast<double>(shape.position_dim)) / 8);
         EXPECT_EQ(flaw_of(c, storage, 4, Groves::with, Layout::dense, sums), "")
             << c << " dim=" << c.dim << "/" << c.value_dim << " heads=" << c.heads << "/" << c.key_heads << " "
             << ::testing::PrintToString(storage);

@@ -1,6 +1,5 @@
 // The order of the steps, and where the arrays of a call lie.
 #include "kernels/cuda/attention.h"
-
 #include "kernels/cuda/call.h"
 
 namespace ramify::cuda {
@@ -128,8 +127,8 @@ void forward(const AttentionParams& params, const ForwardResult& result, void* s
   groves_finish(call, params, stream);
 }
 
-void backward(const AttentionParams& params, const BackwardInput& input, const BackwardResult& result,
-              float* workspace, void* stream_handle) {
+void backward(const AttentionParams& params, const BackwardInput& input, const BackwardResult& result, float* workspace,
+              void* stream_handle) {
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   Call call = call_of(params);
   call.grad_out = input.grad_out, call.grad_root_energy = input.grad_root_energy;

@@ -77,13 +77,13 @@ struct BackwardInput {
   Rows grad_out;
   const float* grad_root_energy = nullptr;
   float* saved = nullptr;  // of the forward call
-  // With positions: nodes and, behind them, leaves (nodes + leaf), ordered by the row of positions that they have; where
-  // row p begins: [P + 1].
+  // With positions: nodes and, behind them, leaves (nodes + leaf), ordered by the row of positions that they have;
+  // where row p begins: [P + 1].
   const int64_t* position_order = nullptr;
   const int64_t* position_begin = nullptr;
   int64_t num_positions = 0;
 };
-void backward(const AttentionParams& params, const BackwardInput& input, const BackwardResult& result,
-              float* workspace, void* stream);
+void backward(const AttentionParams& params, const BackwardInput& input, const BackwardResult& result, float* workspace,
+              void* stream);
 
 }  // namespace ramify::cuda

@@ -40,9 +40,9 @@ struct Call {
   // backward
   Rows grad_out, grad_q, grad_k, grad_v;
   const float* grad_root_energy = nullptr;
-  float* grad_y = nullptr;                        // of slots: the sum of grad_out over the leaves below
+  float* grad_y = nullptr;                       // of slots: the sum of grad_out over the leaves below
   float *gain = nullptr, *inner_gain = nullptr;  // of slots: see crown_attention.cu
-  float* grad_energy = nullptr;                   // of slots
+  float* grad_energy = nullptr;                  // of slots
   float *grad_mean_q = nullptr, *grad_mean_k = nullptr, *grad_mean_v = nullptr;
   float *pull = nullptr, *reach = nullptr;  // of slots: the gradient of a score is p · (pull + reach · grad_y · v)
   float* leaf_pull = nullptr;

@@ -127,7 +127,8 @@ __device__ void fold(const NodeRows<T, kLane>& rows, int64_t family, Fold what) 
 }
 
 template <class T, int kLane>
-__global__ void __launch_bounds__(kThreads, 1) up_kernel(const __grid_constant__ Call call, int64_t unit_begin, Fold what) {
+__global__ void __launch_bounds__(kThreads, 1)
+    up_kernel(const __grid_constant__ Call call, int64_t unit_begin, Fold what) {
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
@@ -322,8 +323,7 @@ __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
     if (is_seen) {
       float its_k[kLane], its_v[kLane];
       rows.k(sibling, its_k), rows.v(sibling, its_v);
-      const float score =
-          call.scale * warp_sum(lane_dot(q, its_k)) + logf(static_cast<float>(sibling.size)) + position;
+      const float score = call.scale * warp_sum(lane_dot(q, its_k)) + logf(static_cast<float>(sibling.size)) + position;
       const float p = expf(score - own.log_sum);
       const float grad_score = p * (own.pull + own.reach * warp_sum(lane_dot(grad, its_v)));
       add_scaled(grad_q, call.scale * grad_score, its_k);
@@ -444,8 +444,8 @@ __global__ void sum_groups_kernel(const __grid_constant__ Call call) {
     const int64_t c = i % row_size, head = i / row_size % key_heads, leaf = i / row_size / key_heads;
     const bool is_key = c < call.dim;
     const int64_t dim = is_key ? call.dim : call.value_dim, channel = is_key ? c : c - call.dim;
-    const float* from = (is_key ? call.leaf_grad_k : call.leaf_grad_v) +
-                        (leaf * call.heads + head * call.group) * dim + channel;
+    const float* from =
+        (is_key ? call.leaf_grad_k : call.leaf_grad_v) + (leaf * call.heads + head * call.group) * dim + channel;
     float sum = 0;
     for (int g = 0; g < call.group; ++g) sum += from[g * dim];
     const Rows& rows = is_key ? call.grad_k : call.grad_v;
@@ -454,7 +454,8 @@ __global__ void sum_groups_kernel(const __grid_constant__ Call call) {
 }
 
 // A block a row of positions and head: threads share the channels and, in a fixed order, those who have the row.
-__global__ void sum_positions_kernel(const __grid_constant__ Call call, const int64_t* order, const int64_t* begin, float* grad_positions) {
+__global__ void sum_positions_kernel(const __grid_constant__ Call call, const int64_t* order, const int64_t* begin,
+                                     float* grad_positions) {
   const HeadItem place = head_item(call);
   __shared__ float partial[256];
   const int lanes = 32, teams = static_cast<int>(blockDim.x) / lanes;
@@ -532,14 +533,12 @@ void crown_gradients(const Call& call, const AttentionParams& params, cudaStream
 
 void bare_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(params.walk.bare_leaves.size() * call.heads);
-  dispatch(params,
-           [&]<class T, int kLane>() { launch(bare_forward_kernel<T, kLane>, blocks, 32, 0, stream, call); });
+  dispatch(params, [&]<class T, int kLane>() { launch(bare_forward_kernel<T, kLane>, blocks, 32, 0, stream, call); });
 }
 
 void bare_leaves_backward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(params.walk.bare_leaves.size() * call.heads);
-  dispatch(params,
-           [&]<class T, int kLane>() { launch(bare_backward_kernel<T, kLane>, blocks, 32, 0, stream, call); });
+  dispatch(params, [&]<class T, int kLane>() { launch(bare_backward_kernel<T, kLane>, blocks, 32, 0, stream, call); });
 }
 
 void sum_groups(const Call& call, const AttentionParams& params, cudaStream_t stream) {

@@ -1,6 +1,6 @@
-// Tied queries in groves: 64 channels of a half type, families of leaves up to 256 wide and others up to 16, a block for
-// a grove and head. A warp takes a tile of 16 rows at a time: families that share a tile are kept apart by masks, wide
-// ones look at several tiles of keys (docs/algorithm.md, sections 2 and 4; docs/kernels.md).
+// Tied queries in groves: 64 channels of a half type, families of leaves up to 256 wide and others up to 16, a block
+// for a grove and head. A warp takes a tile of 16 rows at a time: families that share a tile are kept apart by masks,
+// wide ones look at several tiles of keys (docs/algorithm.md, sections 2 and 4; docs/kernels.md).
 //
 // Inside a grove everything is as if its roots had y = 0 and pi = 1. What is above adds y + pi · out (groves_finish).
 #include "kernels/cuda/tile.cuh"
@@ -81,15 +81,13 @@ struct GroveView {
   __device__ GroveTile tile(int t) const { return call.tiles[grove.tile_begin + t]; }
   __device__ GroveFamily family(int f) const { return call.grove_families[grove.family_begin + f]; }
   __device__ GrovePlace place(int p) const { return call.places[grove.place_begin + p]; }
-  __device__ int family_of_row(int row) const {
-    return static_cast<int>(call.leaf_families[grove.leaf_begin + row]);
-  }
+  __device__ int family_of_row(int row) const { return static_cast<int>(call.leaf_families[grove.leaf_begin + row]); }
 
   __device__ void limit(RowSight& sight, int h, int f) const {
     const GroveFamily its = family(f);
     sight.family[h] = f;
-    sight.range[h] = static_cast<uint32_t>(its.begin) |
-                     static_cast<uint32_t>(call.is_causal ? sight.row(h) + 1 : its.end) << 16;
+    sight.range[h] =
+        static_cast<uint32_t>(its.begin) | static_cast<uint32_t>(call.is_causal ? sight.row(h) + 1 : its.end) << 16;
   }
   __device__ RowSight leaf_sight(int first, int count) const {
     RowSight sight;
@@ -127,8 +125,12 @@ struct GroveView {
   }
 
   // e and pi where a family hangs on the grove's roots or above: of trees nothing is there.
-  __device__ bool is_tree(const GroveFamily& its) const { return its.tree_root >= 0; }
-  __device__ int64_t slot_row(const GroveFamily& its) const { return its.slot * call.heads + head; }
+  __device__ bool is_tree(const GroveFamily& its) const {
+    return its.tree_root >= 0;
+  }
+  __device__ int64_t slot_row(const GroveFamily& its) const {
+    return its.slot * call.heads + head;
+  }
 };
 
 // Softmax over keys that come a tile at a time, for the two rows of a thread.
@@ -166,8 +168,12 @@ struct TileSoftmax {
       largest[h] = next;
     }
   }
-  __device__ float inverse(int h) const { return sum[h] == 0 ? 0.0f : 1.0f / sum[h]; }
-  __device__ float log_sum(int h) const { return sum[h] == 0 ? minus_infinity() : largest[h] + __logf(sum[h]); }
+  __device__ float inverse(int h) const {
+    return sum[h] == 0 ? 0.0f : 1.0f / sum[h];
+  }
+  __device__ float log_sum(int h) const {
+    return sum[h] == 0 ? minus_infinity() : largest[h] + __logf(sum[h]);
+  }
 };
 
 __device__ __forceinline__ float fast_log_add(float a, float b) {
@@ -538,8 +544,7 @@ __global__ void __launch_bounds__(256) finish_kernel(const __grid_constant__ Cal
   for (int i = 0; i < 8; ++i) y[i] = call.y[row * kChannels + 8 * chunk + i];
 #pragma unroll 4
   for (int64_t i = threadIdx.x / 8; i < root.num_leaves; i += blockDim.x / 8) {
-    auto* out = reinterpret_cast<uint4*>(static_cast<T*>(call.out.data) +
-                                         (root.leaf_begin + i) * call.out.row_stride +
+    auto* out = reinterpret_cast<uint4*>(static_cast<T*>(call.out.data) + (root.leaf_begin + i) * call.out.row_stride +
                                          item.head * call.out.head_stride + 8 * chunk);
     uint4 packed = *out;
     uint32_t* words = &packed.x;
@@ -657,7 +662,9 @@ struct BackwardGrove : GroveWalk<T, kWarps, 4> {
     return result;
   }
   // Where the gradient of a place's mean lies, once its own tile is done.
-  __device__ static PlaceArray gradient_of(PlaceArray array) { return array == kK ? kGradY : array; }
+  __device__ static PlaceArray gradient_of(PlaceArray array) {
+    return array == kK ? kGradY : array;
+  }
   __device__ GradientAbove gradient_above(const GroveFamily& family, PlaceArray array, float part) const {
     if (family.place >= 0) {
       const PlaceArray gradient = gradient_of(array);
@@ -754,8 +761,7 @@ struct BackwardGrove : GroveWalk<T, kWarps, 4> {
     }
   }
   __device__ void write_leaf(const Rows& rows, PlaceArray array, int place, int row) const {
-    const float2 x =
-        *reinterpret_cast<const float2*>(memory.floats(gradient_of(array), place, 2 * lane_of_thread()));
+    const float2 x = *reinterpret_cast<const float2*>(memory.floats(gradient_of(array), place, 2 * lane_of_thread()));
     T* to = static_cast<T*>(rows.data) + this->leaf(row) * rows.row_stride + view.head * rows.head_stride;
     reinterpret_cast<uint32_t*>(to)[lane_of_thread()] = pack2<T>(x.x, x.y);
   }
@@ -770,8 +776,7 @@ struct BackwardGrove : GroveWalk<T, kWarps, 4> {
       const FamilyAbove from = above(family);
       looking.log_sum[h] = memory.leaf_log_sum[sight.row(h)];
       looking.reach[h] = from.mass;
-      looking.pull[h] =
-          from.grad_energy / static_cast<float>(family.size) - from.mass * memory.leaf_gain[sight.row(h)];
+      looking.pull[h] = from.grad_energy / static_cast<float>(family.size) - from.mass * memory.leaf_gain[sight.row(h)];
     }
     return looking;
   }

@@ -65,8 +65,7 @@ struct Scored {
 };
 template <class T, int kLane>
 __device__ Scored look(const NodeRows<T, kLane>& rows, int64_t leaf, const float (&q)[kLane],
-                       const float (&grad_out)[kLane], const float (&k)[kLane], const float (&v)[kLane],
-                       float offset) {
+                       const float (&grad_out)[kLane], const float (&k)[kLane], const float (&v)[kLane], float offset) {
   const Call& call = rows.call;
   const float score = call.scale * warp_sum(lane_dot(q, k)) + offset;
   const float p = expf(score - call.leaf_log_sum[rows.leaf_row(leaf)]);
@@ -95,8 +94,8 @@ __global__ void __launch_bounds__(kThreads) leaves_backward_kernel(const __grid_
     gain += gained;
     add_scaled(mean_k, p, k), add_scaled(grad_q, gained, k);
   });
-  const float pull = call.grad_root_energy[root * call.heads + rows.head] / static_cast<float>(call.nodes[root].size) -
-                     gain;
+  const float pull =
+      call.grad_root_energy[root * call.heads + rows.head] / static_cast<float>(call.nodes[root].size) - gain;
   add_scaled(grad_q, pull, mean_k);
 #pragma unroll
   for (int j = 0; j < kLane; ++j) grad_q[j] *= call.scale;
@@ -150,7 +149,8 @@ __device__ void add_position(const NodeRows<T, kLane>& rows, int64_t row, const 
   for (int c = lane_of_thread(); c < call.position_dim; c += 32) to[c] += factor * to_float(position[c]);
 }
 
-// Gradients by the means of inner nodes, or by the keys and values of leaves, which also get their share of those above.
+// Gradients by the means of inner nodes, or by the keys and values of leaves, which also get their share of those
+// above.
 template <class T, int kLane, bool kIsBlock>
 __global__ void __launch_bounds__(kThreads) nodes_backward_kernel(const __grid_constant__ Call call, bool of_leaves) {
   const int64_t item = kIsBlock ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * warps_of_block() + warp_of_thread();
@@ -186,8 +186,8 @@ __global__ void __launch_bounds__(kThreads) nodes_backward_kernel(const __grid_c
     }
     sum_team<1, kIsBlock>(grad_scores);
     if (kIsBlock && warp_of_thread() != 0) continue;
-    is_itself ? add_position(rows, call.num_nodes + node.first_leaf,
-                             rows.position_towards_itself(node.first_leaf), grad_scores[0])
+    is_itself ? add_position(rows, call.num_nodes + node.first_leaf, rows.position_towards_itself(node.first_leaf),
+                             grad_scores[0])
               : add_position(rows, n, rows.position_towards_siblings(other), grad_scores[0]);
   }
   sum_team<kLane, kIsBlock>(own.grad_k), sum_team<kLane, kIsBlock>(own.grad_v);
