@@ -1,7 +1,8 @@
 # Finds LibTorch inside an installed `torch` Python package and makes the target ramify::torch of it.
 #
 # Only libtorch_cpu and libc10 are linked, by path: so a CUDA build of torch needs no CUDA toolkit here, and its
-# libraries are loaded by whoever uses them. Set TORCH_PACKAGE_DIR to the package (the folder with lib/libtorch_cpu.so)
+# libraries are loaded by whoever uses them. Where there is a toolkit all the same, ramify::torch_cuda has what tells
+# torch's streams. Set TORCH_PACKAGE_DIR to the package (the folder with lib/libtorch_cpu.so)
 # to skip the look-up through Python. What is found is not cached: torch may be another one at the next configuration.
 if(TARGET ramify::torch)
   set(TorchLibraries_FOUND TRUE)
@@ -24,7 +25,7 @@ if(EXISTS "${torch_package}/version.py")
   file(STRINGS "${torch_package}/version.py" torch_version_line REGEX "^__version__")
   string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" TorchLibraries_VERSION "${torch_version_line}")
 endif()
-foreach(library IN ITEMS torch_cpu c10 torch_cuda)
+foreach(library IN ITEMS torch_cpu c10 torch_cuda c10_cuda)
   unset(library_${library})
   find_library(library_${library} ${library} PATHS "${torch_package}/lib" NO_DEFAULT_PATH NO_CACHE)
 endforeach()
@@ -45,6 +46,15 @@ if(TorchLibraries_FOUND)
   target_include_directories(ramify::torch SYSTEM INTERFACE
     "${torch_package}/include" "${torch_package}/include/torch/csrc/api/include")
   target_link_libraries(ramify::torch INTERFACE "${library_torch_cpu}" "${library_c10}")
+
+  set(RAMIFY_HAS_TORCH_CUDA OFF)
+  if(library_c10_cuda AND RAMIFY_CUDA_COMPILER)
+    find_package(CUDAToolkit REQUIRED)
+    set(RAMIFY_HAS_TORCH_CUDA ON)
+    add_library(ramify::torch_cuda INTERFACE IMPORTED)
+    target_include_directories(ramify::torch_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+    target_link_libraries(ramify::torch_cuda INTERFACE "${library_c10_cuda}")
+  endif()
 
   # at::parallel_for is a template over OpenMP: a file that calls it is compiled with it, and must use the very runtime
   # that torch loads, or there would be two pools of threads. -fopenmp is not given to the linker: it would add its own.

@@ -18,9 +18,10 @@ function(ramify_layer name)
 endfunction()
 
 function(ramify_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+  set(options -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
     -Wno-missing-field-initializers  # fields that are left out have the defaults that their struct gives them
     $<$<BOOL:${RAMIFY_WERROR}>:-Werror>
     # False alarms of g++ 12 and 13 at -O3, inside std::string and std::vector<bool>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow>)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${options}>")
 endfunction()

@@ -48,31 +48,51 @@ load(_OPS)
 
 _FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _FUSED_MAX_DIM = 512
+_CUDA_MAX_DIM = 256
 _FUSED_MAX_POSITION_DIM = 1024
 
 
-def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save):
+def _padded(count):
+    return (count + 15) // 16 * 16
+
+
+def _saved_size_on_cuda(q, k, v, plan, positions, alpha, tie, causal, window):
+    """The same for src/kernels/cuda/attention.cu."""
+    tied, dims = tie == "block", (q.shape[2], v.shape[2])
+    if (not torch.ops.ramify.has_cuda_kernels() or q.dtype not in _FUSED_DTYPES or alpha is not None or window > 0
+            or max(dims) > _CUDA_MAX_DIM or (tied and causal == "prefix")):
+        return 0
+    groves = (tied and q.dtype != torch.float32 and q.shape[1] == k.shape[1] and dims == (64, 64)
+              and (positions is None or positions.shape[2] == 0))
+    rows = plan[6 if groves else 5].shape[0] * q.shape[1]
+    means = _padded(rows * dims[0]) + _padded(rows * dims[1])
+    leaves = _padded(q.shape[0] * q.shape[1])
+    return (2 if tied else 1) * means + (3 if tied else 1) * _padded(rows) + leaves
+
+
+def _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save, window):
     """How many numbers the fused kernels keep for backward: what src/kernels/cpu/layout.cc counts, for traced shapes."""
-    if not save or not plan or implementation not in ("auto", "fused") or q.device.type != "cpu":
+    if not save or not plan or implementation not in ("auto", "fused"):
+        return 0
+    if q.device.type == "cuda":
+        return _saved_size_on_cuda(q, k, v, plan, positions, alpha, tie, causal, window)
+    if q.device.type != "cpu":
         return 0
     if (q.dtype not in _FUSED_DTYPES or alpha is not None or q.shape[2] > _FUSED_MAX_DIM
             or v.shape[2] > _FUSED_MAX_DIM
             or (positions is not None and positions.shape[2] > _FUSED_MAX_POSITION_DIM) or torch.ops.ramify.cpu_target() == "none"):
         return 0
 
-    def padded(count):
-        return (count + 15) // 16 * 16
-
     inner, crown_slots, weights, wide_members = (part.shape[0] for part in plan[5:9])
-    heads, key_heads, dim, value_dim = q.shape[1], k.shape[1], padded(q.shape[2]), padded(v.shape[2])
-    leaf_queries = padded(inner * key_heads * dim) + padded(inner * key_heads * value_dim) + padded(q.shape[0] * heads)
+    heads, key_heads, dim, value_dim = q.shape[1], k.shape[1], _padded(q.shape[2]), _padded(v.shape[2])
+    leaf_queries = _padded(inner * key_heads * dim) + _padded(inner * key_heads * value_dim) + _padded(q.shape[0] * heads)
     if tie == "none":
         return leaf_queries
     if causal == "prefix":
-        return padded(inner * heads * dim) + padded(inner * heads) + leaf_queries
-    return (padded(weights * heads) + padded(inner * heads * 2) + padded(crown_slots * heads * dim)
-            + padded(crown_slots * key_heads * dim) + padded(crown_slots * key_heads * value_dim)
-            + padded(wide_members * heads * value_dim) + padded(wide_members * heads))
+        return _padded(inner * heads * dim) + _padded(inner * heads) + leaf_queries
+    return (_padded(weights * heads) + _padded(inner * heads * 2) + _padded(crown_slots * heads * dim)
+            + _padded(crown_slots * key_heads * dim) + _padded(crown_slots * key_heads * value_dim)
+            + _padded(wide_members * heads * value_dim) + _padded(wide_members * heads))
 
 
 # The op has a C++ Meta kernel, but a forest keeps some arrays on the CPU whatever the device of q, and tracing refuses
@@ -84,7 +104,7 @@ def _attention_shapes(q, k, v, forest, plan, positions, position_index, alpha, s
         if tensor is not None and tensor.device != q.device:
             raise ValueError(f"attention: {name} is on {tensor.device}, q is on {q.device}; they must be on one device")
     energy_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    saved_size = _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save)
+    saved_size = _saved_size(q, k, v, plan, positions, alpha, tie, causal, implementation, save, window)
     return (
         q.new_empty((q.shape[0], q.shape[1], v.shape[2])),
         q.new_empty((forest[2].shape[0] - 1, q.shape[1]), dtype=energy_dtype),

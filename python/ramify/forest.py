@@ -259,8 +259,8 @@ class Forest:
             return self
         other = Forest((self._first_child, self._level_begin, self._tree_begin, self._leaf_nodes, self._first_leaf),
                        device, self._input_nodes)
-        if self._device.type == "cpu":
-            other._plans = {key: _on_device(plan, device) for key, plan in self._plans.items()}
+        for tie in [tie for tie, key in (("block", "nodes"), ("none", "leaves")) if key in self._plans]:
+            other._plan(tie, "none")
         return other
 
     def plan(self, tie: str = "block", causal: str = "none") -> "Forest":
@@ -280,7 +280,8 @@ class Forest:
         if key not in self._plans:
             if torch.compiler.is_compiling():
                 return []  # the op makes it, anew at each call
-            self._plans[key] = _on_device(torch.ops.ramify.plan(self._arrays, tie, causal), self._device)
+            with torch.inference_mode(False):  # usable for training even if first met in inference
+                self._plans[key] = torch.ops.ramify.plan(self._arrays, tie, causal, self._device)
         return self._plans[key]
 
     @property
@@ -300,13 +301,6 @@ class Forest:
         where = "" if self._device.type == "cpu" else f", device='{self._device}'"
         return (f"Forest(trees={self.num_trees}, leaves={self.num_leaves}, nodes={self.num_nodes}, "
                 f"depth={self.depth}{where})")
-
-
-def _on_device(plan: List[torch.Tensor], device: torch.device) -> List[torch.Tensor]:
-    """A plan whose tables are on the device, and the rest on the host, which walks it; usable for training even if first
-    met in inference."""
-    with torch.inference_mode(False):
-        return [plan[0], *(part.to(device) for part in plan[1:4]), *plan[4:]]
 
 
 def _restore(first_child, level_begin, tree_begin, device, input_nodes):

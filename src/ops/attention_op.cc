@@ -9,6 +9,8 @@
 #include <torch/library.h>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cuda/attention.h"
+#include "ops/current_stream.h"
 #include "ops/dispatch.h"
 #include "ops/op.h"
 
@@ -196,6 +198,7 @@ TORCH_LIBRARY_FRAGMENT(ramify, m) {
         ", Tensor? saved=None, int window=0) -> (Tensor q, Tensor k, Tensor v, Tensor positions, Tensor alpha)",
         {at::Tag::pt2_compliant_tag});
   m.def("cpu_target() -> str", [] { return std::string(cpu::target_name()); });
+  m.def("has_cuda_kernels() -> bool", [] { return has_torch_cuda() && cuda::is_built(); });
 }
 
 #undef RAMIFY_ATTENTION_ARGUMENTS

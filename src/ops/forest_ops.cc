@@ -72,8 +72,9 @@ at::Tensor forest_field_op(at::TensorList arrays, std::string_view name) {
   return own_as_tensor(forest.tree_leaf_begin());
 }
 
-Tensors plan_op(at::TensorList arrays, std::string_view tie, std::string_view causal) {
-  return to_tensors(forest_from(arrays), queries_of(tie_from(tie), causal_from(causal)), at::kCPU);
+Tensors plan_op(at::TensorList arrays, std::string_view tie, std::string_view causal,
+                std::optional<at::Device> device) {
+  return to_tensors(forest_from(arrays), queries_of(tie_from(tie), causal_from(causal)), device.value_or(at::kCPU));
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ TORCH_LIBRARY_FRAGMENT(ramify, m) {
   m.def("concatenate(Tensor[] arrays) -> Tensor[]", concatenate_op);
   m.def("from_arrays(Tensor first_child, Tensor level_begin, Tensor tree_begin) -> Tensor[]", from_arrays_op);
   m.def("forest_field(Tensor[] arrays, str name) -> Tensor");
-  m.def("plan(Tensor[] arrays, str tie, str causal) -> Tensor[]", plan_op);
+  m.def("plan(Tensor[] arrays, str tie, str causal, Device? device=None) -> Tensor[]", plan_op);
 }
 
 // Its shape is known without a look at the values, so it can be traced; the builders cannot.

@@ -1,4 +1,4 @@
-// The fused CPU kernels behind the op: tensors in, tensors out, threads from torch.
+// The fused CPU kernels behind the op: tensors in, tensors out, threads from torch. Those for CUDA are in cuda_op.cc.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -89,7 +89,8 @@ float* floats(const at::Tensor& tensor) {
 
 std::string why_not(const Problem& p) {
   const at::ScalarType dtype = p.q.scalar_type();
-  if (!p.q.is_cpu()) return "the fused kernels run on the CPU";
+  if (p.q.is_cuda()) return cuda_op::why_not(p);
+  if (!p.q.is_cpu()) return "the fused kernels run on the CPU and on CUDA";
   if (!cpu::is_supported()) return "this processor lacks the instructions of the fused kernels";
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
     return "the fused kernels take float32, bfloat16 and float16";
@@ -105,6 +106,7 @@ std::string why_not(const Problem& p) {
 }
 
 AttentionOutput forward(const Problem& p, at::Tensor& saved) {
+  if (p.q.is_cuda()) return cuda_op::forward(p, saved);
   const HostProblem host(p);
   const cpu::Threads threads = torch_threads();
   AttentionOutput output;
@@ -119,6 +121,7 @@ AttentionOutput forward(const Problem& p, at::Tensor& saved) {
 
 AttentionGradients backward(const Problem& p, const at::Tensor& given, const at::Tensor& grad_out,
                             const at::Tensor& grad_energy) {
+  if (p.q.is_cuda()) return cuda_op::backward(p, given, grad_out, grad_energy);
   const HostProblem host(p);
   at::Tensor saved = given;
   if (!saved.defined() || saved.numel() == 0) forward(p, saved);  // the caller kept nothing

@@ -28,4 +28,12 @@ AttentionGradients backward(const Problem& problem, const at::Tensor& saved, con
                             const at::Tensor& grad_energy);
 }  // namespace fused_op
 
+// The fused kernels for tensors on a CUDA device; fused_op calls them.
+namespace cuda_op {
+std::string why_not(const Problem& problem);
+AttentionOutput forward(const Problem& problem, at::Tensor& saved);
+AttentionGradients backward(const Problem& problem, const at::Tensor& saved, const at::Tensor& grad_out,
+                            const at::Tensor& grad_energy);
+}  // namespace cuda_op
+
 }  // namespace ramify

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "hierarchy/contraction.h"
+#include "ops/block_walk_tensors.h"
 
 namespace ramify {
 namespace {
@@ -100,22 +101,26 @@ std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::De
                                    static_cast<int64_t>(plan.levels.size()), static_cast<int64_t>(plan.batches.size())};
   append_records(schedule, plan.levels);
   append_records(schedule, plan.batches);
+  std::vector<at::Tensor> tensors = {
+      own_as_tensor(std::move(schedule)), own_records(std::move(plan.families)).to(device),
+      own_records(std::move(plan.leaves)).to(device), own_records(std::move(plan.nodes)).to(device)};
+  if (device.is_cuda()) {
+    const BlockWalkTensors walks = block_walk_tensors(forest, device);
+    tensors.insert(tensors.end(), {walks.host, length_only(walks.num_slots[0]), length_only(walks.num_slots[1]),
+                                   length_only(0), length_only(0), walks.device});
+    return tensors;
+  }
   Walk walk;
   if (device.is_cpu()) walk = make_walk(contract(forest).forest);
-  return {own_as_tensor(std::move(schedule)),
-          own_records(std::move(plan.families)).to(device),
-          own_records(std::move(plan.leaves)).to(device),
-          own_records(std::move(plan.nodes)).to(device),
-          own_as_tensor(words_of_walk(walk)),
-          length_only(walk.totals.inner),
-          length_only(walk.totals.crown_slots),
-          length_only(walk.totals.weights),
-          length_only(walk.totals.wide_members)};
+  tensors.insert(tensors.end(), {own_as_tensor(words_of_walk(walk)), length_only(walk.totals.inner),
+                                 length_only(walk.totals.crown_slots), length_only(walk.totals.weights),
+                                 length_only(walk.totals.wide_members), at::empty({0}, at::kLong)});
+  return tensors;
 }
 
 void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t num_nodes) {
-  TORCH_CHECK_VALUE(tensors.size() == 9, "attention: the plan has ", tensors.size(),
-                    " tensors; expected 9, as ramify::plan gives them");
+  TORCH_CHECK_VALUE(tensors.size() == 10, "attention: the plan has ", tensors.size(),
+                    " tensors; expected 10, as ramify::plan gives them");
   const auto schedule = integers(tensors[0], "attention: the first tensor of the plan");
   const auto num_words = static_cast<int64_t>(schedule.size());
   const auto counts = [&](int64_t word) { return schedule[word] >= 0 && schedule[word] <= num_words; };
@@ -129,6 +134,9 @@ void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t
         tensors[i].dim() == 2 && tensors[i].size(1) == columns[i] && tensors[i].scalar_type() == at::kLong,
         "attention: the plan is not one that ramify::plan gives");
   }
+  TORCH_CHECK_VALUE(schedule[kQueries] == static_cast<int64_t>(queries) && schedule[kNumNodes] == num_nodes,
+                    "attention: the plan was made for another forest or another kind of attention");
+  if (tensors[1].is_cuda()) return check_block_walks(tensors[4], tensors[9]);
   const auto walk = integers(tensors[4], "attention: the fifth tensor of the plan");
   WalkHeader header;
   if (static_cast<int64_t>(walk.size()) >= words_of<WalkHeader>()) {
@@ -143,8 +151,6 @@ void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t
   TORCH_CHECK_VALUE(
       !tensors[1].is_cpu() || (header.num_nodes == tensors[3].size(0) && header.num_leaves == tensors[2].size(0)),
       "attention: the plan is made of parts for different forests");
-  TORCH_CHECK_VALUE(schedule[kQueries] == static_cast<int64_t>(queries) && schedule[kNumNodes] == num_nodes,
-                    "attention: the plan was made for another forest or another kind of attention");
 }
 
 WalkView walk_view(const std::vector<at::Tensor>& tensors) {

@@ -96,6 +96,10 @@ class StoredRows {
 
   cpu::Rows view() { return {bytes_.data() + begin_, row_stride_, head_stride_}; }
 
+  // All the memory, for whoever copies it, and where the rows begin in it.
+  std::span<uint8_t> bytes() { return bytes_; }
+  int64_t offset() const { return begin_; }
+
   // Writes numbers [rows, heads, dim] and puts what became of them back.
   void store(std::vector<double>& values) {
     for_each([&](int64_t i, int64_t place) {

@@ -30,7 +30,7 @@ def test_a_plan_that_is_none(forest, q, schedule):
 
 
 def test_a_plan_of_two_tensors(forest, q):
-    with pytest.raises(ValueError, match="the plan has 2 tensors; expected 9"):
+    with pytest.raises(ValueError, match="the plan has 2 tensors; expected 10"):
         torch.ops.ramify.attention(q, q, q, forest._arrays, forest._plan("block", "none")[:2], *OPTIONS, "composed")
 
 

@@ -1,0 +1,142 @@
+// The order of work for kernels that run as independent blocks of threads, which can wait for each other only between
+// launches (CUDA).
+//
+// A *grove* is a run of neighbouring subtrees with small families: one block takes it from the leaves to its roots, and
+// down again, in its own memory, 16 rows at a time (a tile). What is above, or does not fit, is the *crown*: its
+// families are done in *stages*. The *units* of a stage are independent of each other; a block walks the *rounds* of a
+// unit, families whose children are finished, one after the other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ramify/forest.h"
+
+namespace ramify {
+
+// A node of the contracted forest (contraction.h).
+struct BlockNode {
+  int64_t first_child = 0;
+  int64_t num_children = 0;
+  int64_t size = 0;        // leaves below it
+  int64_t first_leaf = 0;  // its own number for a leaf
+  int64_t parent = -1;
+  int64_t slot = -1;  // of an inner node of the crown and of a grove's root: where its row lies
+
+  bool is_leaf() const { return num_children == 0; }
+};
+
+struct BlockRound {
+  int64_t family_begin = 0, family_end = 0;  // into families
+  int64_t member_begin = 0, member_end = 0;  // into members: the children of these families
+};
+
+struct BlockUnit {
+  int64_t round_begin = 0, round_end = 0;
+};
+
+// Rows and keys are counted from the grove's first leaf, or from its first place (see GrovePlace).
+struct GroveTile {
+  int32_t row = 0, num_rows = 0;
+  int32_t key = 0, num_keys = 0;  // the families of these rows lie in these keys
+};
+
+struct GroveFamily {
+  int32_t begin = 0, end = 0;  // its children: rows, or places
+  int32_t place = -1;          // where its own mean goes inside the grove; -1: it is a root of the grove
+  int32_t size = 0;            // leaves below it
+  int64_t slot = -1;           // of a root of the grove
+  int64_t tree_root = -1;      // the number of the root, where it is one of a tree
+};
+
+// A row inside a grove: a child of a family that has inner nodes. The rows of a tile begin at a multiple of kTileRows;
+// those between have family -1.
+struct GrovePlace {
+  int32_t family = 0;     // the family that it belongs to
+  int32_t leaf_row = -1;  // for a leaf: its row
+  int32_t size = 1;
+  int32_t own_family = -1;  // for an inner node: the family of its children
+};
+
+struct GroveRound {
+  int32_t place_begin = 0, place_end = 0;
+  int32_t family_begin = 0, family_end = 0;
+  int32_t tile_begin = 0, tile_end = 0;
+};
+
+struct BlockGrove {
+  int64_t leaf_begin = 0;
+  int64_t tile_begin = 0, family_begin = 0, place_begin = 0, round_begin = 0;
+  int32_t num_leaves = 0;
+  int32_t num_leaf_tiles = 0, num_leaf_families = 0, num_places = 0, num_rounds = 0;
+  int32_t is_whole = 0;  // 1: its roots are roots of trees
+  int32_t has_wide = 0;  // 1: a family of leaves has more than one tile
+  int32_t unused = 0;
+};
+
+// A root of a grove that is not the root of a tree.
+struct GroveRoot {
+  int64_t leaf_begin = 0, num_leaves = 0, slot = 0;
+};
+
+struct GroveLimits {
+  int64_t tiles = 0;  // of leaves
+  int64_t places = 0;
+};
+inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 80}, kLargeGroves = {32, 48};
+inline constexpr int64_t kTileRows = 16;
+inline constexpr int64_t kUnitRows = 32;  // children of a unit's families, unless it is a single one
+
+struct BlockTotals {
+  int64_t num_nodes = 0, num_leaves = 0, num_roots = 0;
+  int64_t num_slots = 0;
+  int64_t grove_tiles = 0;   // limits that hold for all groves
+  int64_t grove_places = 0;  // most in one grove
+};
+
+// Views of the arrays below: on the device all but `stage_begin`, which the host walks.
+struct BlockWalkView {
+  BlockTotals totals;
+  std::span<const int64_t> stage_begin;  // into units
+  std::span<const BlockNode> nodes;
+  std::span<const int64_t> families, members, leaf_nodes, bare_leaves;
+  std::span<const BlockRound> rounds;
+  std::span<const BlockUnit> units;
+  std::span<const BlockGrove> groves;
+  std::span<const GroveTile> tiles;
+  std::span<const GroveFamily> grove_families;
+  std::span<const GrovePlace> places;
+  std::span<const GroveRound> grove_rounds;
+  std::span<const GroveRoot> grove_roots;
+  std::span<const int64_t> leaf_families;  // of each leaf in a family of leaves: its family, from the grove's first
+};
+
+struct BlockWalk {
+  BlockTotals totals;
+  std::vector<int64_t> stage_begin = {0};
+  std::vector<BlockNode> nodes;
+  std::vector<int64_t> families, members, leaf_nodes, bare_leaves;
+  std::vector<BlockRound> rounds;
+  std::vector<BlockUnit> units;
+  std::vector<BlockGrove> groves;
+  std::vector<GroveTile> tiles;
+  std::vector<GroveFamily> grove_families;
+  std::vector<GrovePlace> places;
+  std::vector<GroveRound> grove_rounds;
+  std::vector<GroveRoot> grove_roots;
+  std::vector<int64_t> leaf_families;
+
+  BlockWalkView view() const {
+    return {totals, stage_begin, nodes, families,       members, leaf_nodes,   bare_leaves, rounds,
+            units,  groves,      tiles, grove_families, places,  grove_rounds, grove_roots, leaf_families};
+  }
+};
+
+// Takes a contracted forest: every inner node has at least two children.
+BlockWalk make_block_walk(const Forest& contracted, GroveLimits limits);
+
+// With large groves where every tree is one, else with small ones.
+BlockWalk make_block_walk_with_groves(const Forest& contracted);
+
+}  // namespace ramify

@@ -1,0 +1,558 @@
+// Tied queries over the crown, which is any forest at all: a warp takes a child of a family, or a family, at a time
+// (docs/algorithm.md, sections 2 and 4). A leaf's own score, with include_self, is one more entry beside its siblings'.
+//
+// On the way up `out` of a leaf and `y` of an inner node hold a(C). Backward works with what siblings give a child, and
+// what all below it are given:
+//     gain(C)       = grad_y(C) · (y(C) - y(A)) = grad_a(C) · a(C)
+//     inner_gain(A) = pi(A) · grad_pi(A) = sum over children of inner_gain(C) + gain(C)
+// Those of leaves come from their weights again, since `out` is rounded.
+#include "kernels/cuda/rows.cuh"
+
+namespace ramify::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kBatch = 4;  // siblings whose rows are under way together
+
+// Softmax attention that meets its entries a batch at a time.
+template <int kLane>
+struct RunningSoftmax {
+  float largest = minus_infinity(), sum = 0;
+  float values[kLane];
+
+  __device__ RunningSoftmax() { fill(values, 0.0f); }
+
+  template <int kCount>
+  __device__ void add(const float (&scores)[kCount], const float (&v)[kCount][kLane]) {
+    float next = largest;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) next = fmaxf(next, scores[i]);
+    const float factor = next == minus_infinity() ? 1.0f : expf(largest - next);
+    sum *= factor;
+#pragma unroll
+    for (int j = 0; j < kLane; ++j) values[j] *= factor;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float p = scores[i] == minus_infinity() ? 0.0f : expf(scores[i] - next);
+      sum += p;
+      add_scaled(values, p, v[i]);
+    }
+    largest = next;
+  }
+  // Leaves the weighted mean in `values`; returns the log-sum-exp.
+  __device__ float finish() {
+    if (largest == minus_infinity() && sum == 0) return largest;
+    const float inverse = 1.0f / sum;
+#pragma unroll
+    for (int j = 0; j < kLane; ++j) values[j] *= inverse;
+    return largest + logf(sum);
+  }
+};
+
+// Which children a child looks at: [begin, end) without itself, unless it is a leaf with include_self.
+struct Sight {
+  int64_t begin, end;
+  bool sees_itself;
+};
+__device__ Sight sight_of(const Call& call, int64_t n, const BlockNode& node, const BlockNode& parent) {
+  const int64_t begin = parent.first_child;
+  return {begin, call.is_causal ? n + 1 : begin + parent.num_children, call.include_self && node.num_children == 0};
+}
+
+template <class T, int kLane>
+__device__ void attend(const NodeRows<T, kLane>& rows, int64_t n) {
+  const Call& call = rows.call;
+  const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  const Sight sight = sight_of(call, n, node, parent);
+  float q[kLane];
+  rows.q(node, q);
+  RunningSoftmax<kLane> softmax;
+  for (int64_t first = sight.begin; first < sight.end; first += kBatch) {
+    float scores[kBatch], v[kBatch][kLane];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t other = first + i;
+      scores[i] = minus_infinity();
+      fill(v[i], 0.0f);
+      if (other >= sight.end || (other == n && !sight.sees_itself)) continue;
+      const BlockNode sibling = call.nodes[other];
+      float k[kLane];
+      rows.k(sibling, k), rows.v(sibling, v[i]);
+      scores[i] = call.scale * warp_sum(lane_dot(q, k)) + logf(static_cast<float>(sibling.size)) +
+                  rows.position_score(n, other, node);
+    }
+    softmax.add(scores, v);
+  }
+  const float log_sum = softmax.finish();
+  if (node.num_children == 0) {
+    write_row<T>(call.out, node.first_leaf, rows.head, call.value_dim, softmax.values);
+    if (lane_of_thread() == 0) call.leaf_log_sum[rows.leaf_row(node.first_leaf)] = log_sum;
+  } else {
+    write_floats(call.y, rows.slot_row(node), call.value_dim, softmax.values);
+    if (lane_of_thread() == 0) call.log_sum[rows.slot_row(node)] = log_sum;
+  }
+}
+
+// Means of a family and its energy, where asked for.
+struct Fold {
+  bool means, energy;
+};
+template <class T, int kLane>
+__device__ void fold(const NodeRows<T, kLane>& rows, int64_t family, Fold what) {
+  const Call& call = rows.call;
+  const BlockNode node = call.nodes[family];
+  float q[kLane], k[kLane], v[kLane], energy = 0;
+  fill(q, 0.0f), fill(k, 0.0f), fill(v, 0.0f);
+  for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
+    const BlockNode child = call.nodes[c];
+    const float part = static_cast<float>(child.size) / static_cast<float>(node.size);
+    float x[kLane];
+    if (what.means) {
+      if (call.is_tied) rows.q(child, x), add_scaled(q, part, x);
+      rows.k(child, x), add_scaled(k, part, x);
+      rows.v(child, x), add_scaled(v, part, x);
+    }
+    if (what.energy) energy += part * rows.total(child);
+  }
+  const int64_t row = rows.slot_row(node);
+  if (what.means) {
+    if (call.is_tied) write_floats(call.mean_q, row, call.dim, q);
+    write_floats(call.mean_k, row, call.dim, k);
+    write_floats(call.mean_v, row, call.value_dim, v);
+  }
+  if (what.energy && lane_of_thread() == 0) {
+    call.energy[row] = energy;
+    if (node.parent < 0) call.root_energy[family * call.heads + rows.head] = energy;
+  }
+}
+
+template <class T, int kLane>
+__global__ void __launch_bounds__(kThreads, 1)
+    up_kernel(const __grid_constant__ Call call, int64_t unit_begin, Fold what) {
+  const HeadItem place = head_item(call);
+  const BlockUnit unit = call.units[unit_begin + place.item];
+  const NodeRows<T, kLane> rows{call, place.head};
+  for (int64_t r = unit.round_begin; r < unit.round_end; ++r) {
+    const BlockRound round = call.rounds[r];
+    if (call.is_tied) {
+      for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
+        attend(rows, call.members[i]);
+      }
+      __syncthreads();
+    }
+    for (int64_t i = round.family_begin + warp_of_thread(); i < round.family_end; i += warps_of_block()) {
+      fold(rows, call.families[i], what);
+    }
+    __syncthreads();
+  }
+}
+
+template <class T, int kLane>
+__device__ void descend(const NodeRows<T, kLane>& rows, int64_t n) {
+  const Call& call = rows.call;
+  const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  float above[kLane], own[kLane];
+  rows.y_of_parent(parent, above);
+  rows.y(node, own);
+  float mass = rows.mass_of_parent(parent);
+  if (node.num_children == 0) {
+    add_scaled(above, mass, own);
+    write_row<T>(call.out, node.first_leaf, rows.head, call.value_dim, above);
+    return;
+  }
+  const int64_t row = rows.slot_row(node);
+  const float total = rows.total(node);
+  add_scaled(above, mass * share_of(call.log_sum[row], total), own);
+  write_floats(call.y, row, call.value_dim, above);
+  if (lane_of_thread() == 0) call.mass[row] = mass * share_of(call.energy[row], total);
+}
+
+template <class T, int kLane>
+__global__ void __launch_bounds__(kThreads, 1) down_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  const HeadItem place = head_item(call);
+  const BlockUnit unit = call.units[unit_begin + place.item];
+  const NodeRows<T, kLane> rows{call, place.head};
+  for (int64_t r = unit.round_end - 1; r >= unit.round_begin; --r) {
+    const BlockRound round = call.rounds[r];
+    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
+      descend(rows, call.members[i]);
+    }
+    __syncthreads();
+  }
+}
+
+// gain(C)
+template <class T, int kLane>
+__device__ void take_gain(const NodeRows<T, kLane>& rows, int64_t n) {
+  const Call& call = rows.call;
+  const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  float grad[kLane];
+  rows.grad_y(node, grad);
+  if (node.num_children != 0) {
+    float y[kLane], above[kLane];
+    rows.y(node, y), rows.y_of_parent(parent, above);
+    add_scaled(y, -1.0f, above);
+    const float gain = warp_sum(lane_dot(grad, y));
+    if (lane_of_thread() == 0) call.gain[rows.slot_row(node)] = gain;
+    return;
+  }
+  const Sight sight = sight_of(call, n, node, parent);
+  const float log_sum = call.leaf_log_sum[rows.leaf_row(node.first_leaf)];
+  float q[kLane], gain = 0;
+  rows.q(node, q);
+  for (int64_t other = sight.begin; other < sight.end; ++other) {
+    if (other == n && !sight.sees_itself) continue;
+    const BlockNode sibling = call.nodes[other];
+    float k[kLane], v[kLane];
+    rows.k(sibling, k), rows.v(sibling, v);
+    const float score = call.scale * warp_sum(lane_dot(q, k)) + logf(static_cast<float>(sibling.size)) +
+                        rows.position_score(n, other, node);
+    gain += expf(score - log_sum) * warp_sum(lane_dot(grad, v));
+  }
+  if (lane_of_thread() == 0) call.leaf_pull[rows.leaf_row(node.first_leaf)] = rows.mass_of_parent(parent) * gain;
+}
+
+template <class T, int kLane>
+__device__ void sum_below(const NodeRows<T, kLane>& rows, int64_t family) {
+  const Call& call = rows.call;
+  const BlockNode node = call.nodes[family];
+  float grad[kLane], gain = 0;
+  fill(grad, 0.0f);
+  for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
+    const BlockNode child = call.nodes[c];
+    float x[kLane];
+    rows.grad_y(child, x);
+    add_scaled(grad, 1.0f, x);
+    if (child.num_children == 0) {
+      gain += call.leaf_pull[rows.leaf_row(child.first_leaf)];
+    } else {
+      gain += call.inner_gain[rows.slot_row(child)] + call.gain[rows.slot_row(child)];
+    }
+  }
+  write_floats(call.grad_y, rows.slot_row(node), call.value_dim, grad);
+  if (lane_of_thread() == 0) call.inner_gain[rows.slot_row(node)] = gain;
+}
+
+template <class T, int kLane>
+__global__ void __launch_bounds__(kThreads, 1) sums_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  const HeadItem place = head_item(call);
+  const BlockUnit unit = call.units[unit_begin + place.item];
+  const NodeRows<T, kLane> rows{call, place.head};
+  for (int64_t r = unit.round_begin; r < unit.round_end; ++r) {
+    const BlockRound round = call.rounds[r];
+    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
+      take_gain(rows, call.members[i]);
+    }
+    __syncthreads();
+    for (int64_t i = round.family_begin + warp_of_thread(); i < round.family_end; i += warps_of_block()) {
+      sum_below(rows, call.families[i]);
+    }
+    __syncthreads();
+  }
+}
+
+// What a child's own weights pull at: the gradients by e(C) and g(C), and how far its gradient reaches its siblings.
+template <class T, int kLane>
+__device__ void weigh(const NodeRows<T, kLane>& rows, int64_t n) {
+  const Call& call = rows.call;
+  const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  const float of_parent = parent.parent < 0 ? call.grad_root_energy[node.parent * call.heads + rows.head]
+                                            : call.grad_energy[rows.slot_row(parent)];
+  const float grad_total = static_cast<float>(node.size) / static_cast<float>(parent.size) * of_parent;
+  if (lane_of_thread() != 0) return;
+  if (node.num_children == 0) {
+    float& pull = call.leaf_pull[rows.leaf_row(node.first_leaf)];  // was its gain
+    pull = grad_total - pull;
+    return;
+  }
+  const int64_t row = rows.slot_row(node);
+  const float total = rows.total(node);
+  const float kept = share_of(call.energy[row], total), given = share_of(call.log_sum[row], total);
+  const float delta = given * call.inner_gain[row] - kept * call.gain[row];
+  call.grad_energy[row] = delta + kept * grad_total;
+  call.pull[row] = given * grad_total - delta - call.gain[row];
+  call.reach[row] = rows.mass_of_parent(parent) * given;
+}
+
+// A child as one that looks: everything that its weights need.
+template <class T, int kLane>
+struct Looking {
+  float log_sum, pull, reach;
+
+  __device__ Looking(const NodeRows<T, kLane>& rows, const BlockNode& node, float parent_mass) {
+    const Call& call = rows.call;
+    if (node.num_children == 0) {
+      log_sum = call.leaf_log_sum[rows.leaf_row(node.first_leaf)];
+      pull = call.leaf_pull[rows.leaf_row(node.first_leaf)];
+      reach = parent_mass;
+    } else {
+      log_sum = call.log_sum[rows.slot_row(node)];
+      pull = call.pull[rows.slot_row(node)];
+      reach = call.reach[rows.slot_row(node)];
+    }
+  }
+};
+
+template <class T, int kLane>
+__device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
+  const Call& call = rows.call;
+  const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  const float mass = rows.mass_of_parent(parent);
+  const Looking<T, kLane> own(rows, node, mass);
+  const float log_size = logf(static_cast<float>(node.size));
+  float q[kLane], k[kLane], v[kLane], grad[kLane];
+  rows.q(node, q), rows.k(node, k), rows.v(node, v), rows.grad_y(node, grad);
+  float grad_q[kLane], grad_k[kLane], grad_v[kLane];
+  if (parent.parent < 0) {
+    fill(grad_q, 0.0f), fill(grad_k, 0.0f), fill(grad_v, 0.0f);
+  } else {
+    const float part = static_cast<float>(node.size) / static_cast<float>(parent.size);
+    float x[kLane];
+    const int64_t row = rows.slot_row(parent);
+    read_floats(call.grad_mean_q, row, call.dim, x), fill(grad_q, 0.0f), add_scaled(grad_q, part, x);
+    read_floats(call.grad_mean_k, row, call.dim, x), fill(grad_k, 0.0f), add_scaled(grad_k, part, x);
+    read_floats(call.grad_mean_v, row, call.value_dim, x), fill(grad_v, 0.0f), add_scaled(grad_v, part, x);
+  }
+  float* grad_position = call.grad_position + (n * call.heads + rows.head) * call.position_dim;
+  for (int64_t other = parent.first_child; other < parent.first_child + parent.num_children; ++other) {
+    const BlockNode sibling = call.nodes[other];
+    if (other == n && !(call.include_self && node.num_children == 0)) continue;
+    const bool is_seen = !call.is_causal || other <= n, sees = !call.is_causal || n <= other;
+    const float position = rows.position_score(n, other, node);
+    float grad_scores = 0;
+    if (is_seen) {
+      float its_k[kLane], its_v[kLane];
+      rows.k(sibling, its_k), rows.v(sibling, its_v);
+      const float score = call.scale * warp_sum(lane_dot(q, its_k)) + logf(static_cast<float>(sibling.size)) + position;
+      const float p = expf(score - own.log_sum);
+      const float grad_score = p * (own.pull + own.reach * warp_sum(lane_dot(grad, its_v)));
+      add_scaled(grad_q, call.scale * grad_score, its_k);
+      grad_scores += grad_score;
+    }
+    if (sees) {
+      const Looking<T, kLane> its(rows, sibling, mass);
+      float its_q[kLane], its_grad[kLane];
+      rows.q(sibling, its_q), rows.grad_y(sibling, its_grad);
+      const float score = call.scale * warp_sum(lane_dot(its_q, k)) + log_size + position;
+      const float p = expf(score - its.log_sum);
+      const float grad_score = p * (its.pull + its.reach * warp_sum(lane_dot(its_grad, v)));
+      add_scaled(grad_k, call.scale * grad_score, its_q);
+      add_scaled(grad_v, p * its.reach, its_grad);
+      grad_scores += grad_score;
+    }
+    if (call.position_dim == 0) continue;
+    const bool is_itself = other == n;
+    const T* its_position =
+        is_itself ? rows.position_towards_itself(node.first_leaf) : rows.position_towards_siblings(other);
+    float* to = is_itself ? call.grad_position +
+                                ((call.num_nodes + node.first_leaf) * call.heads + rows.head) * call.position_dim
+                          : grad_position;
+    for (int c = lane_of_thread(); c < call.position_dim; c += 32) {
+      const float gradient = its_position ? grad_scores * to_float(its_position[c]) : 0.0f;
+      to[c] = is_itself ? gradient : to[c] + gradient;
+    }
+  }
+  if (node.num_children != 0) {
+    const int64_t row = rows.slot_row(node);
+    write_floats(call.grad_mean_q, row, call.dim, grad_q);
+    write_floats(call.grad_mean_k, row, call.dim, grad_k);
+    write_floats(call.grad_mean_v, row, call.value_dim, grad_v);
+    return;
+  }
+  write_row<T>(call.grad_q, node.first_leaf, rows.head, call.dim, grad_q);
+  if (call.group == 1) {
+    write_row<T>(call.grad_k, node.first_leaf, rows.head, call.dim, grad_k);
+    write_row<T>(call.grad_v, node.first_leaf, rows.head, call.value_dim, grad_v);
+  } else {
+    write_floats(call.leaf_grad_k, rows.leaf_row(node.first_leaf), call.dim, grad_k);
+    write_floats(call.leaf_grad_v, rows.leaf_row(node.first_leaf), call.value_dim, grad_v);
+  }
+}
+
+template <class T, int kLane>
+__global__ void __launch_bounds__(kThreads, 1) gradients_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  const HeadItem place = head_item(call);
+  const BlockUnit unit = call.units[unit_begin + place.item];
+  const NodeRows<T, kLane> rows{call, place.head};
+  for (int64_t r = unit.round_end - 1; r >= unit.round_begin; --r) {
+    const BlockRound round = call.rounds[r];
+    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
+      weigh(rows, call.members[i]);
+    }
+    __syncthreads();
+    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
+      spread(rows, call.members[i]);
+    }
+    __syncthreads();
+  }
+}
+
+// A leaf that is a whole tree sees itself or nothing.
+template <class T, int kLane>
+__global__ void bare_forward_kernel(const __grid_constant__ Call call) {
+  const HeadItem place = head_item(call);
+  const NodeRows<T, kLane> rows{call, place.head};
+  const int64_t n = call.bare_leaves[place.item];
+  const BlockNode node = call.nodes[n];
+  float q[kLane], k[kLane], v[kLane];
+  rows.q(node, q), rows.k(node, k), rows.v(node, v);
+  float energy = minus_infinity();
+  if (call.include_self) {
+    energy = call.scale * warp_sum(lane_dot(q, k)) + rows.position_score(n, n, node);
+  } else {
+    fill(v, 0.0f);
+  }
+  write_row<T>(call.out, node.first_leaf, place.head, call.value_dim, v);
+  if (lane_of_thread() == 0) call.root_energy[n * call.heads + place.head] = energy;
+}
+
+template <class T, int kLane>
+__global__ void bare_backward_kernel(const __grid_constant__ Call call) {
+  const HeadItem place = head_item(call);
+  const NodeRows<T, kLane> rows{call, place.head};
+  const int64_t n = call.bare_leaves[place.item];
+  const BlockNode node = call.nodes[n];
+  const float grad_energy = call.include_self ? call.grad_root_energy[n * call.heads + place.head] : 0.0f;
+  float x[kLane], grad_q[kLane], grad_k[kLane], grad_v[kLane];
+  fill(grad_q, 0.0f), fill(grad_k, 0.0f), fill(grad_v, 0.0f);
+  if (call.include_self) {
+    rows.k(node, x), add_scaled(grad_q, call.scale * grad_energy, x);
+    rows.q(node, x), add_scaled(grad_k, call.scale * grad_energy, x);
+    rows.grad_y(node, grad_v);
+  }
+  write_row<T>(call.grad_q, node.first_leaf, place.head, call.dim, grad_q);
+  if (call.group == 1) {
+    write_row<T>(call.grad_k, node.first_leaf, place.head, call.dim, grad_k);
+    write_row<T>(call.grad_v, node.first_leaf, place.head, call.value_dim, grad_v);
+  } else {
+    write_floats(call.leaf_grad_k, rows.leaf_row(node.first_leaf), call.dim, grad_k);
+    write_floats(call.leaf_grad_v, rows.leaf_row(node.first_leaf), call.value_dim, grad_v);
+  }
+  if (call.position_dim == 0 || !call.include_self) return;
+  const T* itself = rows.position_towards_itself(node.first_leaf);
+  float* to = call.grad_position + ((call.num_nodes + node.first_leaf) * call.heads + place.head) * call.position_dim;
+  for (int c = lane_of_thread(); c < call.position_dim; c += 32) {
+    to[c] = itself ? 2 * grad_energy * to_float(itself[c]) : 0.0f;
+  }
+}
+
+template <class T>
+__global__ void sum_groups_kernel(const __grid_constant__ Call call) {
+  const int64_t key_heads = call.heads / call.group, row_size = call.dim + call.value_dim;
+  const int64_t count = call.num_leaves * key_heads * row_size;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
+    const int64_t c = i % row_size, head = i / row_size % key_heads, leaf = i / row_size / key_heads;
+    const bool is_key = c < call.dim;
+    const int64_t dim = is_key ? call.dim : call.value_dim, channel = is_key ? c : c - call.dim;
+    const float* from =
+        (is_key ? call.leaf_grad_k : call.leaf_grad_v) + (leaf * call.heads + head * call.group) * dim + channel;
+    float sum = 0;
+    for (int g = 0; g < call.group; ++g) sum += from[g * dim];
+    const Rows& rows = is_key ? call.grad_k : call.grad_v;
+    static_cast<T*>(rows.data)[leaf * rows.row_stride + head * rows.head_stride + channel] = from_float<T>(sum);
+  }
+}
+
+// A block a row of positions and head: threads share the channels and, in a fixed order, those who have the row.
+__global__ void sum_positions_kernel(const __grid_constant__ Call call, const int64_t* order, const int64_t* begin,
+                                     float* grad_positions) {
+  const HeadItem place = head_item(call);
+  __shared__ float partial[256];
+  const int lanes = 32, teams = static_cast<int>(blockDim.x) / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, team = static_cast<int>(threadIdx.x) / lanes;
+  for (int first = 0; first < call.position_dim; first += lanes) {
+    const int c = first + lane;
+    float sum = 0;
+    if (c < call.position_dim) {
+      for (int64_t i = begin[place.item] + team; i < begin[place.item + 1]; i += teams) {
+        sum += call.grad_position[(order[i] * call.heads + place.head) * call.position_dim + c];
+      }
+    }
+    partial[threadIdx.x] = sum;
+    __syncthreads();
+    if (team == 0 && c < call.position_dim) {
+      for (int t = 1; t < teams; ++t) sum += partial[t * lanes + lane];
+      grad_positions[(place.item * call.heads + place.head) * call.position_dim + c] = sum;
+    }
+    __syncthreads();
+  }
+}
+
+struct Stage {
+  int64_t begin, end;
+  dim3 grid(const Call& call) const { return dim3(static_cast<unsigned>((end - begin) * call.heads)); }
+};
+Stage stage_of(const AttentionParams& params, int64_t s) {
+  return {params.walk.stage_begin[s], params.walk.stage_begin[s + 1]};
+}
+int64_t num_stages(const AttentionParams& params) {
+  return static_cast<int64_t>(params.walk.stage_begin.size()) - 1;
+}
+
+}  // namespace
+
+void crown_fold(const Call& call, const AttentionParams& params, bool means, bool energy, cudaStream_t stream) {
+  dispatch(params, [&]<class T, int kLane>() {
+    for (int64_t s = 0; s < num_stages(params); ++s) {
+      const Stage stage = stage_of(params, s);
+      launch(up_kernel<T, kLane>, stage.grid(call), kThreads, 0, stream, call, stage.begin, Fold{means, energy});
+    }
+  });
+}
+
+void crown_up(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  crown_fold(call, params, true, true, stream);
+}
+
+void crown_down(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  dispatch(params, [&]<class T, int kLane>() {
+    for (int64_t s = num_stages(params) - 1; s >= 0; --s) {
+      const Stage stage = stage_of(params, s);
+      launch(down_kernel<T, kLane>, stage.grid(call), kThreads, 0, stream, call, stage.begin);
+    }
+  });
+}
+
+void crown_sums(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  dispatch(params, [&]<class T, int kLane>() {
+    for (int64_t s = 0; s < num_stages(params); ++s) {
+      const Stage stage = stage_of(params, s);
+      launch(sums_kernel<T, kLane>, stage.grid(call), kThreads, 0, stream, call, stage.begin);
+    }
+  });
+}
+
+void crown_gradients(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  dispatch(params, [&]<class T, int kLane>() {
+    for (int64_t s = num_stages(params) - 1; s >= 0; --s) {
+      const Stage stage = stage_of(params, s);
+      launch(gradients_kernel<T, kLane>, stage.grid(call), kThreads, 0, stream, call, stage.begin);
+    }
+  });
+}
+
+void bare_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(params.walk.bare_leaves.size() * call.heads);
+  dispatch(params, [&]<class T, int kLane>() { launch(bare_forward_kernel<T, kLane>, blocks, 32, 0, stream, call); });
+}
+
+void bare_leaves_backward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(params.walk.bare_leaves.size() * call.heads);
+  dispatch(params, [&]<class T, int kLane>() { launch(bare_backward_kernel<T, kLane>, blocks, 32, 0, stream, call); });
+}
+
+void sum_groups(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  if (call.group == 1) return;
+  const int64_t count = call.num_leaves * (call.heads / call.group) * (call.dim + call.value_dim);
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>((count + 255) / 256, 4096));
+  dispatch(params, [&]<class T, int kLane>() { launch(sum_groups_kernel<T>, blocks, 256, 0, stream, call); });
+}
+
+void sum_positions(const Call& call, const AttentionParams&, const BackwardInput& input, float* grad_positions,
+                   cudaStream_t stream) {
+  if (call.position_dim == 0) return;
+  launch(sum_positions_kernel, dim3(static_cast<unsigned>(input.num_positions * call.heads)), 256, 0, stream, call,
+         input.position_order, input.position_begin, grad_positions);
+}
+
+}  // namespace ramify::cuda

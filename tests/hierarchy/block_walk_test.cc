@@ -1,0 +1,113 @@
+// What blocks of threads rely on: every family is done once, after what it needs, within the limits of a block.
+#include "hierarchy/block_walk.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "generators/random_forest.h"
+#include "hierarchy/contraction.h"
+#include "ramify/builders.h"
+
+namespace ramify {
+namespace {
+
+using Array = std::vector<int64_t>;
+
+void check_crown(const BlockWalk& walk) {
+  std::vector<int64_t> done(walk.nodes.size(), -1);  // stage and round, as one number that grows
+  int64_t now = 0;
+  std::vector<int64_t> unit_of(walk.nodes.size(), -1), stage_of(walk.nodes.size(), -1);
+  for (size_t s = 0; s + 1 < walk.stage_begin.size(); ++s) {
+    for (int64_t u = walk.stage_begin[s]; u < walk.stage_begin[s + 1]; ++u) {
+      for (int64_t r = walk.units[u].round_begin; r < walk.units[u].round_end; ++r, ++now) {
+        const BlockRound& round = walk.rounds[r];
+        int64_t member = round.member_begin;
+        for (int64_t f = round.family_begin; f < round.family_end; ++f) {
+          const int64_t n = walk.families[f];
+          const BlockNode& node = walk.nodes[n];
+          ASSERT_EQ(done[n], -1) << "a family is done twice";
+          ASSERT_GE(node.slot, 0);
+          done[n] = now, unit_of[n] = u, stage_of[n] = static_cast<int64_t>(s);
+          for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
+            ASSERT_EQ(walk.members[member++], c);
+            if (walk.nodes[c].is_leaf() || done[c] < 0) continue;  // those of groves are done before
+            ASSERT_LT(done[c], now);
+            ASSERT_TRUE(stage_of[c] < stage_of[n] || unit_of[c] == u) << "units of a stage depend on each other";
+          }
+        }
+        ASSERT_EQ(member, round.member_end);
+      }
+    }
+  }
+}
+
+void check_groves(const BlockWalk& walk, GroveLimits limits) {
+  std::vector<int64_t> seen(walk.totals.num_leaves);  // by tiles and places
+  for (const BlockGrove& grove : walk.groves) {
+    ASSERT_LE(grove.num_leaf_tiles, limits.tiles);
+    ASSERT_LE(grove.num_places, limits.places);
+    ASSERT_LE(grove.num_leaves, limits.tiles * kTileRows + limits.places);
+    for (int32_t t = 0; t < grove.num_leaf_tiles; ++t) {
+      const GroveTile& tile = walk.tiles[grove.tile_begin + t];
+      ASSERT_LE(tile.num_rows, kTileRows);
+      for (int32_t row = tile.row; row < tile.row + tile.num_rows; ++row) {
+        ++seen[grove.leaf_begin + row];
+        const int64_t f = walk.leaf_families[grove.leaf_begin + row];
+        const GroveFamily& family = walk.grove_families[grove.family_begin + f];
+        ASSERT_TRUE(family.begin <= row && row < family.end);
+        ASSERT_TRUE(tile.key <= family.begin && family.end <= tile.key + tile.num_keys);
+      }
+    }
+    for (int32_t p = 0; p < grove.num_places; ++p) {
+      const GrovePlace& place = walk.places[grove.place_begin + p];
+      if (place.leaf_row >= 0) ++seen[grove.leaf_begin + place.leaf_row];
+    }
+    for (int32_t r = 0; r < grove.num_rounds; ++r) {
+      const GroveRound& round = walk.grove_rounds[grove.round_begin + r];
+      for (int32_t t = round.tile_begin; t < round.tile_end; ++t) {
+        const GroveTile& tile = walk.tiles[grove.tile_begin + t];
+        ASSERT_EQ(tile.row % kTileRows, 0);
+        ASSERT_TRUE(round.place_begin <= tile.row && tile.row + tile.num_rows <= round.place_end);
+      }
+    }
+  }
+  // every other leaf is a bare one or a member of the crown
+  for (const int64_t n : walk.members) {
+    if (walk.nodes[n].is_leaf()) ++seen[walk.nodes[n].first_leaf];
+  }
+  for (const int64_t n : walk.bare_leaves) ++seen[walk.nodes[n].first_leaf];
+  for (size_t leaf = 0; leaf < seen.size(); ++leaf) ASSERT_EQ(seen[leaf], 1) << "leaf " << leaf;
+}
+
+void check(const Forest& forest) {
+  const Forest contracted = contract(forest).forest;
+  for (const GroveLimits limits : {kNoGroves, kSmallGroves, kLargeGroves}) {
+    const BlockWalk walk = make_block_walk(contracted, limits);
+    check_crown(walk);
+    check_groves(walk, limits);
+  }
+}
+
+TEST(BlockWalk, DoesEverythingOnceAndInOrder) {
+  for (const Forest& forest :
+       {Forest(), windows(Array{5000, 512, 0, 1}, Branching::parse("16*")), windows(Array{900}, {}),
+        windows(Array{700, 64}, Branching::parse("2,4,8,16")), windows(Array{1000}, Branching::parse("3*"))}) {
+    check(forest);
+  }
+}
+
+TEST(BlockWalk, DoesSoOnRandomTrees) {
+  EXPECT_TRUE(rc::check([] { check((*testing::tree_batches(12, {6, 90, 150})).forest()); }));
+}
+
+TEST(BlockWalk, TakesWholeTreesWhereTheyFit) {
+  const BlockWalk large = make_block_walk_with_groves(windows(Array{512, 512}, Branching::parse("16*")));
+  EXPECT_EQ(large.groves.size(), 2);
+  EXPECT_TRUE(large.units.empty() && large.grove_roots.empty());
+  const BlockWalk small = make_block_walk_with_groves(windows(Array{4096}, Branching::parse("16*")));
+  EXPECT_EQ(small.groves.size(), 16);
+  EXPECT_EQ(small.units.size(), 1);
+}
+
+}  // namespace
+}  // namespace ramify

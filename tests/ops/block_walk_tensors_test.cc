@@ -1,0 +1,57 @@
+// The walks of the CUDA kernels come out of their tensors as they went in. The tables are read here on the CPU.
+#include "ops/block_walk_tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "hierarchy/contraction.h"
+#include "ops/plan_tensors.h"
+#include "ramify/builders.h"
+
+namespace ramify {
+namespace {
+
+template <class Record>
+void expect_equal(std::span<const Record> found, const std::vector<Record>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  EXPECT_TRUE(expected.empty() || std::memcmp(found.data(), expected.data(), found.size_bytes()) == 0);
+}
+
+TEST(BlockWalkTensors, ComeBackAsTheyWere) {
+  using Array = std::vector<int64_t>;
+  for (const Forest& forest : {Forest(), windows(Array{600, 0, 20, 1}, Branching::parse("16*")),
+                               windows(Array{300, 40}, Branching::parse("2,4,8,16")), windows(Array{700}, {})}) {
+    const BlockWalkTensors tensors = block_walk_tensors(forest, at::kCPU);
+    check_block_walks(tensors.host, tensors.device);
+    const Forest contracted = contract(forest).forest;
+    const BlockWalk walks[] = {make_block_walk(contracted, kNoGroves), make_block_walk_with_groves(contracted)};
+    for (const WalkKind kind : {WalkKind::without_groves, WalkKind::with_groves}) {
+      const BlockWalk& walk = walks[static_cast<int>(kind)];
+      const BlockWalkView view = block_walk_view(tensors.host, tensors.device, kind);
+      EXPECT_EQ(std::memcmp(&view.totals, &walk.totals, sizeof(walk.totals)), 0);
+      EXPECT_EQ(tensors.num_slots[static_cast<int>(kind)], walk.totals.num_slots);
+      expect_equal(view.stage_begin, walk.stage_begin);
+      expect_equal(view.nodes, walk.nodes), expect_equal(view.families, walk.families);
+      expect_equal(view.members, walk.members), expect_equal(view.leaf_nodes, walk.leaf_nodes);
+      expect_equal(view.bare_leaves, walk.bare_leaves), expect_equal(view.rounds, walk.rounds);
+      expect_equal(view.units, walk.units), expect_equal(view.groves, walk.groves);
+      expect_equal(view.tiles, walk.tiles), expect_equal(view.grove_families, walk.grove_families);
+      expect_equal(view.places, walk.places), expect_equal(view.grove_rounds, walk.grove_rounds);
+      expect_equal(view.grove_roots, walk.grove_roots), expect_equal(view.leaf_families, walk.leaf_families);
+    }
+    const at::Tensor trees = trees_of_roots(tensors.host, tensors.device);
+    Array expected;
+    for (int64_t t = 0; t < forest.num_trees(); ++t) {
+      if (forest.tree_begin()[t] < forest.tree_begin()[t + 1]) expected.push_back(t);
+    }
+    expect_equal(integers(trees, "trees"), expected);
+    if (tensors.device.numel() > 0) {
+      EXPECT_ANY_THROW(check_block_walks(tensors.host, tensors.device.narrow(0, 0, tensors.device.numel() - 1)));
+    }
+    EXPECT_ANY_THROW(check_block_walks(tensors.host.narrow(0, 0, 5), tensors.device));
+  }
+}
+
+}  // namespace
+}  // namespace ramify
