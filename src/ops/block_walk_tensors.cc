@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kTables = 14;
 constexpr int64_t kTotalWords = sizeof(BlockTotals) / sizeof(int64_t);
 // For each kind: lengths of the tables, of stage_begin, the totals, then stage_begin.
-constexpr int64_t kHeaderWords = kTables + 1 + kTotalWords;
+constexpr int64_t kWalkHeaderWords = kTables + 1 + kTotalWords;
 
 // Calls visit(table) for the tables of a walk or of a view, in their order.
 template <class Walk, class Visit>
@@ -77,7 +77,7 @@ void check_block_walks(const at::Tensor& host, const at::Tensor& device) {
   int64_t device_words = 0, num_roots = 0;
   bool is_whole = true;
   for (int kind = 0; kind < 2 && is_whole; ++kind) {
-    is_whole = end - at >= kHeaderWords + 1;
+    is_whole = end - at >= kWalkHeaderWords + 1;
     if (!is_whole) break;
     BlockWalkView view;
     for_each_table(view, [&]<class Record>(std::span<const Record>&) {
