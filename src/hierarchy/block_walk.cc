@@ -83,16 +83,16 @@ class BlockWalkBuilder {
     return packing.tiles;
   }
 
-  // Rows for all children of families with inner nodes, in tiles, round by round.
+  // Rows for all children of families with inner nodes, in tiles, round by round; the last tile ends with its rows.
   int64_t places_below(std::span<const int64_t> roots) const {
     const auto rounds = families_by_round(roots);
-    int64_t tiles = 0;
+    int64_t tiles = 0, free = 0;
     for (size_t r = 1; r < rounds.size(); ++r) {
       Packing packing;
       for (const int64_t n : rounds[r]) packing.add(packing.next_row, walk_.nodes[n].num_children, tree_[n]);
-      tiles += packing.tiles;
+      tiles += packing.tiles, free = packing.free;
     }
-    return tiles * kTileRows;
+    return tiles * kTileRows - free;
   }
 
   void find_groves() {
@@ -124,8 +124,7 @@ class BlockWalkBuilder {
   }
 
   void add_groves() {
-    walk_.leaf_families.assign(in_groves_anywhere() ? walk_.totals.num_leaves : 0, -1);
-    walk_.totals.grove_tiles = limits_.tiles;
+    walk_.leaf_sights.assign(in_groves_anywhere() ? walk_.totals.num_leaves : 0, {});
     std::vector<int64_t> roots;
     for (int64_t n = 0; n < num_nodes(); ++n) {
       if (is_grove_root(n)) roots.push_back(n);
@@ -207,7 +206,11 @@ class BlockWalkBuilder {
     for (size_t r = 0; r < rounds.size(); ++r) add_round(grove, rounds[r], r == 0);
     grove.num_rounds = static_cast<int32_t>(rounds.size()) - 1;
     grove.num_places = static_cast<int32_t>(walk_.places.size() - grove.place_begin);
-    walk_.totals.grove_places = std::max<int64_t>(walk_.totals.grove_places, grove.num_places);
+    BlockTotals& totals = walk_.totals;
+    totals.grove_tiles = std::max<int64_t>(totals.grove_tiles, grove.num_leaf_tiles);
+    totals.grove_places = std::max<int64_t>(totals.grove_places, grove.num_places);
+    totals.has_wide = std::max<int64_t>(totals.has_wide, grove.has_wide);
+    see_families(grove);
     walk_.groves.push_back(grove);
     if (grove.is_whole) return;
     for (const int64_t n : roots) {
@@ -219,6 +222,11 @@ class BlockWalkBuilder {
     const auto num_families = [&] { return static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin); };
     const auto num_places = [&] { return static_cast<int32_t>(walk_.places.size() - grove.place_begin); };
     const auto num_tiles = [&] { return static_cast<int32_t>(walk_.tiles.size() - grove.tile_begin); };
+    // tiles of places begin at multiples of their rows, so that no tile reads what another writes
+    const auto begin_tile = [&] {
+      while (num_places() % kTileRows != 0) walk_.places.emplace_back();
+    };
+    if (!of_leaves) begin_tile();
     GroveRound round;
     round.family_begin = num_families(), round.place_begin = num_places(), round.tile_begin = num_tiles();
     Packing packing;
@@ -226,8 +234,7 @@ class BlockWalkBuilder {
       const BlockNode& node = walk_.nodes[n];
       const auto width = static_cast<int32_t>(node.num_children);
       const bool is_new = packing.add(of_leaves ? node.first_leaf : packing.next_row, width, tree_[n]);
-      // tiles of places begin at multiples of their rows, so that no tile reads what another writes
-      while (!of_leaves && is_new && num_places() % kTileRows != 0) walk_.places.push_back({-1, -1, 1, -1});
+      if (!of_leaves && is_new) begin_tile();
       GroveFamily family;
       family.size = static_cast<int32_t>(node.size);
       family.begin = of_leaves ? static_cast<int32_t>(node.first_leaf - grove.leaf_begin) : num_places();
@@ -240,16 +247,14 @@ class BlockWalkBuilder {
       own_family_[n] = number;
       for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
         const BlockNode& child = walk_.nodes[c];
-        if (of_leaves) {
-          walk_.leaf_families[child.first_leaf] = number;
-          continue;
-        }
+        if (of_leaves) continue;
         GrovePlace place;
-        place.family = number, place.size = static_cast<int32_t>(child.size);
+        place.begin = static_cast<uint16_t>(family.begin), place.end = static_cast<uint16_t>(family.end);
+        place.family = static_cast<int16_t>(number), place.size = static_cast<int32_t>(child.size);
         if (child.is_leaf()) {
-          place.leaf_row = static_cast<int32_t>(child.first_leaf - grove.leaf_begin);
+          place.leaf_row = static_cast<int16_t>(child.first_leaf - grove.leaf_begin);
         } else {
-          place.own_family = own_family_[c];
+          place.own_family = static_cast<int16_t>(own_family_[c]);
           walk_.grove_families[grove.family_begin + place.own_family].place = num_places();
         }
         walk_.places.push_back(place);
@@ -261,9 +266,25 @@ class BlockWalkBuilder {
       grove.num_leaf_families = num_families(), grove.num_leaf_tiles = num_tiles();
       return;
     }
-    while (num_places() % kTileRows != 0) walk_.places.push_back({-1, -1, 1, -1});
     round.family_end = num_families(), round.place_end = num_places(), round.tile_end = num_tiles();
     walk_.grove_rounds.push_back(round);
+  }
+
+  // What leaves see, and families' places, which are known only when the families above are.
+  void see_families(const BlockGrove& grove) {
+    for (int32_t f = 0; f < grove.num_leaf_families; ++f) {
+      const GroveFamily& family = walk_.grove_families[grove.family_begin + f];
+      for (int32_t row = family.begin; row < family.end; ++row) {
+        walk_.leaf_sights[grove.leaf_begin + row] = {static_cast<uint16_t>(family.begin),
+                                                     static_cast<uint16_t>(family.end), static_cast<uint16_t>(f),
+                                                     static_cast<int16_t>(family.place)};
+      }
+    }
+    for (size_t p = grove.place_begin; p < walk_.places.size(); ++p) {
+      GrovePlace& place = walk_.places[p];
+      if (place.family < 0) continue;
+      place.family_place = static_cast<int16_t>(walk_.grove_families[grove.family_begin + place.family].place);
+    }
   }
 
   void add_tiles(BlockGrove& grove, const GroveFamily& family, bool is_new) {
@@ -363,10 +384,10 @@ BlockWalk make_block_walk(const Forest& forest, GroveLimits limits) {
   return BlockWalkBuilder(forest, limits).build();
 }
 
-BlockWalk make_block_walk_with_groves(const Forest& forest) {
+BlockWalk make_block_walk_with_groves(const Forest& forest, GroveLimits largest) {
   BlockWalk small = make_block_walk(forest, kSmallGroves);
-  if (small.grove_roots.empty()) return small;
-  BlockWalk large = make_block_walk(forest, kLargeGroves);
+  if (small.grove_roots.empty() || largest.tiles <= kSmallGroves.tiles) return small;
+  BlockWalk large = make_block_walk(forest, largest);
   return large.units.empty() ? large : small;
 }
 

@@ -50,13 +50,24 @@ struct GroveFamily {
   int64_t tree_root = -1;      // the number of the root, where it is one of a tree
 };
 
+// A leaf's family: its rows, its number and its place (-1: a root), counted as those of GroveFamily.
+struct LeafSight {
+  uint16_t begin = 0, end = 0;
+  uint16_t family = 0;
+  int16_t place = -1;
+
+  bool operator==(const LeafSight&) const = default;
+};
+
 // A row inside a grove: a child of a family that has inner nodes. The rows of a tile begin at a multiple of kTileRows;
 // those between have family -1.
 struct GrovePlace {
-  int32_t family = 0;     // the family that it belongs to
-  int32_t leaf_row = -1;  // for a leaf: its row
+  uint16_t begin = 0, end = 0;  // the places of the family that it belongs to,
+  int16_t family = -1;          // its number
+  int16_t family_place = -1;    // and its place
+  int16_t leaf_row = -1;        // for a leaf: its row
+  int16_t own_family = -1;      // for an inner node: the family of its children
   int32_t size = 1;
-  int32_t own_family = -1;  // for an inner node: the family of its children
 };
 
 struct GroveRound {
@@ -84,15 +95,15 @@ struct GroveLimits {
   int64_t tiles = 0;  // of leaves
   int64_t places = 0;
 };
-inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 80}, kLargeGroves = {32, 48};
+inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 80}, kLargeGroves = {32, 40};
 inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kUnitRows = 32;  // children of a unit's families, unless it is a single one
 
 struct BlockTotals {
   int64_t num_nodes = 0, num_leaves = 0, num_roots = 0;
   int64_t num_slots = 0;
-  int64_t grove_tiles = 0;   // limits that hold for all groves
-  int64_t grove_places = 0;  // most in one grove
+  int64_t grove_tiles = 0, grove_places = 0;  // most in one grove; tiles of leaves
+  int64_t has_wide = 0;                       // 1: a family of leaves in a grove has more than one tile
 };
 
 // Views of the arrays below: on the device all but `stage_begin`, which the host walks.
@@ -109,7 +120,7 @@ struct BlockWalkView {
   std::span<const GrovePlace> places;
   std::span<const GroveRound> grove_rounds;
   std::span<const GroveRoot> grove_roots;
-  std::span<const int64_t> leaf_families;  // of each leaf in a family of leaves: its family, from the grove's first
+  std::span<const LeafSight> leaf_sights;  // of each leaf in a family of leaves of a grove
 };
 
 struct BlockWalk {
@@ -125,18 +136,18 @@ struct BlockWalk {
   std::vector<GrovePlace> places;
   std::vector<GroveRound> grove_rounds;
   std::vector<GroveRoot> grove_roots;
-  std::vector<int64_t> leaf_families;
+  std::vector<LeafSight> leaf_sights;
 
   BlockWalkView view() const {
     return {totals, stage_begin, nodes, families,       members, leaf_nodes,   bare_leaves, rounds,
-            units,  groves,      tiles, grove_families, places,  grove_rounds, grove_roots, leaf_families};
+            units,  groves,      tiles, grove_families, places,  grove_rounds, grove_roots, leaf_sights};
   }
 };
 
 // Takes a contracted forest: every inner node has at least two children.
 BlockWalk make_block_walk(const Forest& contracted, GroveLimits limits);
 
-// With large groves where every tree is one, else with small ones.
-BlockWalk make_block_walk_with_groves(const Forest& contracted);
+// With groves up to `largest` where every tree is one, else with small ones.
+BlockWalk make_block_walk_with_groves(const Forest& contracted, GroveLimits largest = kLargeGroves);
 
 }  // namespace ramify

@@ -21,7 +21,7 @@ template <class Walk, class Visit>
 void for_each_table(Walk& walk, const Visit& visit) {
   visit(walk.nodes), visit(walk.families), visit(walk.members), visit(walk.leaf_nodes), visit(walk.bare_leaves);
   visit(walk.rounds), visit(walk.units), visit(walk.groves), visit(walk.tiles), visit(walk.grove_families);
-  visit(walk.places), visit(walk.grove_rounds), visit(walk.grove_roots), visit(walk.leaf_families);
+  visit(walk.places), visit(walk.grove_rounds), visit(walk.grove_roots), visit(walk.leaf_sights);
 }
 
 void append_walk(const BlockWalk& walk, std::vector<int64_t>& host, std::vector<int64_t>& device) {

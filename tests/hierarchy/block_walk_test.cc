@@ -52,8 +52,10 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
       ASSERT_LE(tile.num_rows, kTileRows);
       for (int32_t row = tile.row; row < tile.row + tile.num_rows; ++row) {
         ++seen[grove.leaf_begin + row];
-        const int64_t f = walk.leaf_families[grove.leaf_begin + row];
-        const GroveFamily& family = walk.grove_families[grove.family_begin + f];
+        const LeafSight& sight = walk.leaf_sights[grove.leaf_begin + row];
+        const GroveFamily& family = walk.grove_families[grove.family_begin + sight.family];
+        ASSERT_EQ(sight, (LeafSight{static_cast<uint16_t>(family.begin), static_cast<uint16_t>(family.end), sight.family,
+                                    static_cast<int16_t>(family.place)}));
         ASSERT_TRUE(family.begin <= row && row < family.end);
         ASSERT_TRUE(tile.key <= family.begin && family.end <= tile.key + tile.num_keys);
       }

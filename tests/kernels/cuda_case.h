@@ -57,7 +57,7 @@ class DeviceWalk {
     view.units = units_.view(), view.groves = groves_.view(), view.tiles = tiles_.view();
     view.grove_families = grove_families_.view(), view.places = places_.view();
     view.grove_rounds = grove_rounds_.view(), view.grove_roots = grove_roots_.view();
-    view.leaf_families = leaf_families_.view();
+    view.leaf_sights = leaf_sights_.view();
     return view;
   }
 
@@ -74,7 +74,7 @@ class DeviceWalk {
   DeviceArray<GrovePlace> places_{host_.places};
   DeviceArray<GroveRound> grove_rounds_{host_.grove_rounds};
   DeviceArray<GroveRoot> grove_roots_{host_.grove_roots};
-  DeviceArray<int64_t> leaf_families_{host_.leaf_families};
+  DeviceArray<LeafSight> leaf_sights_{host_.leaf_sights};
 };
 
 // StoredRows with a copy on the device.

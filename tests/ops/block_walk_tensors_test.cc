@@ -38,7 +38,7 @@ TEST(BlockWalkTensors, ComeBackAsTheyWere) {
       expect_equal(view.units, walk.units), expect_equal(view.groves, walk.groves);
       expect_equal(view.tiles, walk.tiles), expect_equal(view.grove_families, walk.grove_families);
       expect_equal(view.places, walk.places), expect_equal(view.grove_rounds, walk.grove_rounds);
-      expect_equal(view.grove_roots, walk.grove_roots), expect_equal(view.leaf_families, walk.leaf_families);
+      expect_equal(view.grove_roots, walk.grove_roots), expect_equal(view.leaf_sights, walk.leaf_sights);
     }
     const at::Tensor trees = trees_of_roots(tensors.host, tensors.device);
     Array expected;

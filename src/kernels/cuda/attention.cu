@@ -37,6 +37,14 @@ int64_t take_saved(const AttentionParams& params, float* saved, Call& call) {
     call.y = parts.take(rows * params.value_dim);
     call.log_sum = parts.take(rows);
     call.mass = parts.take(rows);
+    const auto place_rows = static_cast<int64_t>(params.walk.places.size()) * params.heads;
+    call.place_mean = parts.take(place_rows * 3 * kFastDim);
+    call.place_y = parts.take(place_rows * kFastDim);
+    call.place_energy = parts.take(place_rows);
+    call.place_local_mass = parts.take(place_rows);
+    if (!params.walk.groves.empty()) {
+      call.leaf_value = parts.take(params.walk.totals.num_leaves * params.heads * kFastDim / 2);  // of a half type
+    }
   }
   return parts.size();
 }
@@ -56,6 +64,13 @@ int64_t take_workspace(const AttentionParams& params, float* workspace, Call& ca
     call.grad_energy = parts.take(rows);
     call.pull = parts.take(rows);
     call.reach = parts.take(rows);
+    const auto place_rows = static_cast<int64_t>(params.walk.places.size()) * params.heads;
+    const auto family_rows = static_cast<int64_t>(params.walk.grove_families.size()) * params.heads;
+    call.family_grad_y = parts.take(family_rows * kFastDim);
+    call.family_dot = parts.take(family_rows);
+    call.place_gradient = parts.take(place_rows * 3 * kFastDim);
+    call.place_mass = parts.take(place_rows);
+    call.place_grad_energy = parts.take(place_rows);
   }
   if (params.heads != params.key_heads) {
     call.leaf_grad_k = parts.take(leaf_rows * params.dim);
@@ -75,7 +90,7 @@ Call call_of(const AttentionParams& params) {
   call.groves = walk.groves.data(), call.tiles = walk.tiles.data();
   call.grove_families = walk.grove_families.data(), call.places = walk.places.data();
   call.grove_rounds = walk.grove_rounds.data(), call.grove_roots = walk.grove_roots.data();
-  call.leaf_families = walk.leaf_families.data();
+  call.leaf_sights = walk.leaf_sights.data();
   call.num_nodes = walk.totals.num_nodes, call.num_leaves = walk.totals.num_leaves;
   call.heads = static_cast<int>(params.heads), call.group = static_cast<int>(params.heads / params.key_heads);
   call.dim = static_cast<int>(params.dim), call.value_dim = static_cast<int>(params.value_dim);
@@ -119,6 +134,10 @@ void forward(const AttentionParams& params, const ForwardResult& result, void* s
   Call call = call_of(params);
   call.out = result.out, call.root_energy = result.root_energy;
   take_saved(params, result.saved, call);
+  if (!result.is_saved_for_backward) {
+    call.place_mean = call.place_y = call.place_energy = call.place_local_mass = nullptr;
+    call.leaf_value = nullptr;
+  }
   bare_leaves_forward(call, params, stream);
   if (params.tie == Tie::none) return untied_forward(call, params, stream);
   groves_forward(call, params, stream);

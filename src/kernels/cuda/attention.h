@@ -54,6 +54,9 @@ const char* why_not(const AttentionParams& params);
 // queries, no positions. Then every row of every tensor must lie at 16 bytes.
 bool takes_groves(const AttentionParams& params);
 
+// Whether the current device has the shared memory for walks with kLargeGroves.
+bool large_groves_fit();
+
 // Floats that forward fills for backward.
 int64_t saved_size(const AttentionParams& params);
 // Floats that backward needs while it runs.
@@ -64,6 +67,7 @@ struct ForwardResult {
   Rows out;
   float* root_energy = nullptr;
   float* saved = nullptr;
+  bool is_saved_for_backward = true;  // false: `saved` is only for this call
 };
 void forward(const AttentionParams& params, const ForwardResult& result, void* stream);
 

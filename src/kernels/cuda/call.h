@@ -19,7 +19,7 @@ struct Call {
   const GrovePlace* places = nullptr;
   const GroveRound* grove_rounds = nullptr;
   const GroveRoot* grove_roots = nullptr;
-  const int64_t* leaf_families = nullptr;
+  const LeafSight* leaf_sights = nullptr;
   int64_t num_nodes = 0, num_leaves = 0;
 
   int heads = 1, group = 1;  // heads that share a key head
@@ -36,6 +36,10 @@ struct Call {
   float* y = nullptr;                                             // of slots; a(C) on the way up
   float *energy = nullptr, *log_sum = nullptr, *mass = nullptr;   // of slots: e, g, pi
   float* leaf_log_sum = nullptr;                                  // of leaves: t
+  // of places inside their grove, and a(C) of leaves; nullptr: no backward pass will come
+  float *place_mean = nullptr, *place_y = nullptr;  // of q, k and v; y
+  float *place_energy = nullptr, *place_local_mass = nullptr;
+  void* leaf_value = nullptr;
 
   // backward
   Rows grad_out, grad_q, grad_k, grad_v;
@@ -46,6 +50,10 @@ struct Call {
   float *grad_mean_q = nullptr, *grad_mean_k = nullptr, *grad_mean_v = nullptr;
   float *pull = nullptr, *reach = nullptr;  // of slots: the gradient of a score is p · (pull + reach · grad_y · v)
   float* leaf_pull = nullptr;
+  float *family_grad_y = nullptr, *family_dot = nullptr;  // of groves' families: sums of grad_out, and of grad_out ·
+                                                          // out as it is inside the grove
+  float* place_gradient = nullptr;  // of places: of the means of q, k and v
+  float *place_mass = nullptr, *place_grad_energy = nullptr;
   float *leaf_grad_k = nullptr, *leaf_grad_v = nullptr;  // of each head, where heads share keys
   float* grad_position = nullptr;                        // of nodes, then of leaves towards themselves
 };

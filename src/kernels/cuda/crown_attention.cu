@@ -12,7 +12,9 @@ namespace ramify::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kBatch = 4;  // siblings whose rows are under way together
+// Rows that are under way together.
+template <int kLane>
+constexpr int kBatch = kLane <= 2 ? 8 : 4;
 
 // Softmax attention that meets its entries a batch at a time.
 template <int kLane>
@@ -67,19 +69,23 @@ __device__ void attend(const NodeRows<T, kLane>& rows, int64_t n) {
   float q[kLane];
   rows.q(node, q);
   RunningSoftmax<kLane> softmax;
-  for (int64_t first = sight.begin; first < sight.end; first += kBatch) {
-    float scores[kBatch], v[kBatch][kLane];
+  constexpr int kCount = kBatch<kLane>;
+  for (int64_t first = sight.begin; first < sight.end; first += kCount) {
+    float scores[kCount], v[kCount][kLane], k[kCount][kLane];
+    BlockNode sibling[kCount];
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < kCount; ++i) sibling[i] = call.nodes[min(first + i, sight.end - 1)];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) rows.k(sibling[i], k[i]), rows.v(sibling[i], v[i]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
       const int64_t other = first + i;
+      scores[i] = call.scale * warp_sum(lane_dot(q, k[i])) + logf(static_cast<float>(sibling[i].size));
+      const bool is_seen = other < sight.end && (other != n || sight.sees_itself);
+      if (is_seen) scores[i] += rows.position_score(n, other, node);
+      if (is_seen) continue;
       scores[i] = minus_infinity();
       fill(v[i], 0.0f);
-      if (other >= sight.end || (other == n && !sight.sees_itself)) continue;
-      const BlockNode sibling = call.nodes[other];
-      float k[kLane];
-      rows.k(sibling, k), rows.v(sibling, v[i]);
-      scores[i] = call.scale * warp_sum(lane_dot(q, k)) + logf(static_cast<float>(sibling.size)) +
-                  rows.position_score(n, other, node);
     }
     softmax.add(scores, v);
   }
@@ -93,37 +99,52 @@ __device__ void attend(const NodeRows<T, kLane>& rows, int64_t n) {
   }
 }
 
-// Means of a family and its energy, where asked for.
+// Means of a family and its energy, where asked for: each is a warp's.
+enum FoldPart { kMeanQ, kMeanK, kMeanV, kEnergyMean, kFoldParts };
 struct Fold {
   bool means, energy;
 };
 template <class T, int kLane>
-__device__ void fold(const NodeRows<T, kLane>& rows, int64_t family, Fold what) {
+__device__ void fold(const NodeRows<T, kLane>& rows, int64_t family, int part, Fold what) {
   const Call& call = rows.call;
+  if (part == kEnergyMean ? !what.energy : !what.means || (part == kMeanQ && !call.is_tied)) return;
   const BlockNode node = call.nodes[family];
-  float q[kLane], k[kLane], v[kLane], energy = 0;
-  fill(q, 0.0f), fill(k, 0.0f), fill(v, 0.0f);
-  for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
-    const BlockNode child = call.nodes[c];
-    const float part = static_cast<float>(child.size) / static_cast<float>(node.size);
-    float x[kLane];
-    if (what.means) {
-      if (call.is_tied) rows.q(child, x), add_scaled(q, part, x);
-      rows.k(child, x), add_scaled(k, part, x);
-      rows.v(child, x), add_scaled(v, part, x);
-    }
-    if (what.energy) energy += part * rows.total(child);
-  }
   const int64_t row = rows.slot_row(node);
-  if (what.means) {
-    if (call.is_tied) write_floats(call.mean_q, row, call.dim, q);
-    write_floats(call.mean_k, row, call.dim, k);
-    write_floats(call.mean_v, row, call.value_dim, v);
-  }
-  if (what.energy && lane_of_thread() == 0) {
+  const auto part_of = [&](const BlockNode& child) {
+    return static_cast<float>(child.size) / static_cast<float>(node.size);
+  };
+  if (part == kEnergyMean) {
+    float energy = 0;
+    for (int64_t i = lane_of_thread(); i < node.num_children; i += 32) {
+      const BlockNode child = call.nodes[node.first_child + i];
+      energy += part_of(child) * rows.total(child);
+    }
+    energy = warp_sum(energy);
+    if (lane_of_thread() != 0) return;
     call.energy[row] = energy;
     if (node.parent < 0) call.root_energy[family * call.heads + rows.head] = energy;
+    return;
   }
+  constexpr int kCount = kBatch<kLane>;
+  float mean[kLane];
+  fill(mean, 0.0f);
+  for (int64_t first = 0; first < node.num_children; first += kCount) {
+    BlockNode child[kCount];
+    float x[kCount][kLane];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) child[i] = call.nodes[node.first_child + min(first + i, node.num_children - 1)];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      part == kMeanQ ? rows.q(child[i], x[i]) : part == kMeanK ? rows.k(child[i], x[i]) : rows.v(child[i], x[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (first + i < node.num_children) add_scaled(mean, part_of(child[i]), x[i]);
+    }
+  }
+  part == kMeanQ   ? write_floats(call.mean_q, row, call.dim, mean)
+  : part == kMeanK ? write_floats(call.mean_k, row, call.dim, mean)
+                   : write_floats(call.mean_v, row, call.value_dim, mean);
 }
 
 template <class T, int kLane>
@@ -140,8 +161,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       __syncthreads();
     }
-    for (int64_t i = round.family_begin + warp_of_thread(); i < round.family_end; i += warps_of_block()) {
-      fold(rows, call.families[i], what);
+    const int64_t parts = (round.family_end - round.family_begin) * kFoldParts;
+    for (int64_t i = warp_of_thread(); i < parts; i += warps_of_block()) {
+      fold(rows, call.families[round.family_begin + i / kFoldParts], static_cast<int>(i % kFoldParts), what);
     }
     __syncthreads();
   }
@@ -218,15 +240,22 @@ __device__ void sum_below(const NodeRows<T, kLane>& rows, int64_t family) {
   const BlockNode node = call.nodes[family];
   float grad[kLane], gain = 0;
   fill(grad, 0.0f);
-  for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
-    const BlockNode child = call.nodes[c];
-    float x[kLane];
-    rows.grad_y(child, x);
-    add_scaled(grad, 1.0f, x);
-    if (child.num_children == 0) {
-      gain += call.leaf_pull[rows.leaf_row(child.first_leaf)];
-    } else {
-      gain += call.inner_gain[rows.slot_row(child)] + call.gain[rows.slot_row(child)];
+  constexpr int kCount = kBatch<kLane>;
+  for (int64_t first = 0; first < node.num_children; first += kCount) {
+    BlockNode child[kCount];
+    float x[kCount][kLane], its_gain[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) child[i] = call.nodes[node.first_child + min(first + i, node.num_children - 1)];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      rows.grad_y(child[i], x[i]);
+      its_gain[i] = child[i].num_children == 0
+                        ? call.leaf_pull[rows.leaf_row(child[i].first_leaf)]
+                        : call.inner_gain[rows.slot_row(child[i])] + call.gain[rows.slot_row(child[i])];
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (first + i < node.num_children) add_scaled(grad, 1.0f, x[i]), gain += its_gain[i];
     }
   }
   write_floats(call.grad_y, rows.slot_row(node), call.value_dim, grad);
@@ -314,42 +343,54 @@ __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
     read_floats(call.grad_mean_v, row, call.value_dim, x), fill(grad_v, 0.0f), add_scaled(grad_v, part, x);
   }
   float* grad_position = call.grad_position + (n * call.heads + rows.head) * call.position_dim;
-  for (int64_t other = parent.first_child; other < parent.first_child + parent.num_children; ++other) {
-    const BlockNode sibling = call.nodes[other];
-    if (other == n && !(call.include_self && node.num_children == 0)) continue;
-    const bool is_seen = !call.is_causal || other <= n, sees = !call.is_causal || n <= other;
-    const float position = rows.position_score(n, other, node);
-    float grad_scores = 0;
-    if (is_seen) {
-      float its_k[kLane], its_v[kLane];
-      rows.k(sibling, its_k), rows.v(sibling, its_v);
-      const float score = call.scale * warp_sum(lane_dot(q, its_k)) + logf(static_cast<float>(sibling.size)) + position;
-      const float p = expf(score - own.log_sum);
-      const float grad_score = p * (own.pull + own.reach * warp_sum(lane_dot(grad, its_v)));
-      add_scaled(grad_q, call.scale * grad_score, its_k);
-      grad_scores += grad_score;
+  constexpr int kCount = kBatch<kLane> / 2;
+  const int64_t end = parent.first_child + parent.num_children;
+  for (int64_t first = parent.first_child; first < end; first += kCount) {
+    BlockNode siblings[kCount];
+    float their_k[kCount][kLane], their_v[kCount][kLane], their_q[kCount][kLane], their_grad[kCount][kLane];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) siblings[i] = call.nodes[min(first + i, end - 1)];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      rows.k(siblings[i], their_k[i]), rows.v(siblings[i], their_v[i]);
+      rows.q(siblings[i], their_q[i]), rows.grad_y(siblings[i], their_grad[i]);
     }
-    if (sees) {
-      const Looking<T, kLane> its(rows, sibling, mass);
-      float its_q[kLane], its_grad[kLane];
-      rows.q(sibling, its_q), rows.grad_y(sibling, its_grad);
-      const float score = call.scale * warp_sum(lane_dot(its_q, k)) + log_size + position;
-      const float p = expf(score - its.log_sum);
-      const float grad_score = p * (its.pull + its.reach * warp_sum(lane_dot(its_grad, v)));
-      add_scaled(grad_k, call.scale * grad_score, its_q);
-      add_scaled(grad_v, p * its.reach, its_grad);
-      grad_scores += grad_score;
-    }
-    if (call.position_dim == 0) continue;
-    const bool is_itself = other == n;
-    const T* its_position =
-        is_itself ? rows.position_towards_itself(node.first_leaf) : rows.position_towards_siblings(other);
-    float* to = is_itself ? call.grad_position +
-                                ((call.num_nodes + node.first_leaf) * call.heads + rows.head) * call.position_dim
-                          : grad_position;
-    for (int c = lane_of_thread(); c < call.position_dim; c += 32) {
-      const float gradient = its_position ? grad_scores * to_float(its_position[c]) : 0.0f;
-      to[c] = is_itself ? gradient : to[c] + gradient;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int64_t other = first + i;
+      if (other >= end || (other == n && !(call.include_self && node.num_children == 0))) continue;
+      const BlockNode& sibling = siblings[i];
+      const bool is_seen = !call.is_causal || other <= n, sees = !call.is_causal || n <= other;
+      const float position = rows.position_score(n, other, node);
+      float grad_scores = 0;
+      if (is_seen) {
+        const float score =
+            call.scale * warp_sum(lane_dot(q, their_k[i])) + logf(static_cast<float>(sibling.size)) + position;
+        const float p = expf(score - own.log_sum);
+        const float grad_score = p * (own.pull + own.reach * warp_sum(lane_dot(grad, their_v[i])));
+        add_scaled(grad_q, call.scale * grad_score, their_k[i]);
+        grad_scores += grad_score;
+      }
+      if (sees) {
+        const Looking<T, kLane> its(rows, sibling, mass);
+        const float score = call.scale * warp_sum(lane_dot(their_q[i], k)) + log_size + position;
+        const float p = expf(score - its.log_sum);
+        const float grad_score = p * (its.pull + its.reach * warp_sum(lane_dot(their_grad[i], v)));
+        add_scaled(grad_k, call.scale * grad_score, their_q[i]);
+        add_scaled(grad_v, p * its.reach, their_grad[i]);
+        grad_scores += grad_score;
+      }
+      if (call.position_dim == 0) continue;
+      const bool is_itself = other == n;
+      const T* its_position =
+          is_itself ? rows.position_towards_itself(node.first_leaf) : rows.position_towards_siblings(other);
+      float* to = is_itself ? call.grad_position +
+                                  ((call.num_nodes + node.first_leaf) * call.heads + rows.head) * call.position_dim
+                            : grad_position;
+      for (int c = lane_of_thread(); c < call.position_dim; c += 32) {
+        const float gradient = its_position ? grad_scores * to_float(its_position[c]) : 0.0f;
+        to[c] = is_itself ? gradient : to[c] + gradient;
+      }
     }
   }
   if (node.num_children != 0) {

@@ -53,21 +53,37 @@ __device__ __forceinline__ float2 unpack2(uint32_t pair) {
   }
 }
 
+// Powers and logarithms of 2, to about 22 bits.
+__device__ __forceinline__ float fast_exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ __forceinline__ float fast_log2(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// A block's dynamic shared memory, by bytes from its beginning: pointers would be twice as wide.
 __device__ __forceinline__ char* dynamic_shared() {
   extern __shared__ __align__(128) char memory[];
   return memory;
 }
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+template <class Value>
+__device__ __forceinline__ Value& shared_at(uint32_t offset) {
+  return *reinterpret_cast<Value*>(dynamic_shared() + offset);
+}
+__device__ __forceinline__ uint32_t shared_address(uint32_t offset) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_shared())) + offset;
 }
 
 // 16 bytes from global to shared memory, past the first-level cache, in the background.
-__device__ __forceinline__ void copy_async16(void* to, const void* from) {
+__device__ __forceinline__ void copy_async16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
-__device__ __forceinline__ void zero16(void* to) {
-  *static_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
+__device__ __forceinline__ void zero16(uint32_t to) {
+  shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
 }
 __device__ __forceinline__ void copy_async_commit() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
@@ -78,9 +94,9 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Four 8 × 8 matrices of 16-bit numbers; lane l gives the address of row l % 8 of matrix l / 8.
+// Four 8 × 8 matrices of 16-bit numbers; lane l says where row l % 8 of matrix l / 8 is.
 template <bool kTranspose>
-__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* row) {
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t row) {
   if constexpr (kTranspose) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

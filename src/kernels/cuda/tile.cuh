@@ -12,32 +12,46 @@ namespace ramify::cuda {
 
 constexpr int kRows = 16, kChannels = 64, kRowBytes = 128, kTileBytes = kRows * kRowBytes;
 
-__device__ __forceinline__ char* cell(char* tile, int row, int chunk) {
+// Where a chunk of a row lies. Tiles begin at multiples of 128 bytes, so the same row's chunk c is at
+// cell(tile, row, 0) ^ (c << 4).
+__device__ __forceinline__ uint32_t cell(uint32_t tile, int row, int chunk) {
   return tile + row * kRowBytes + ((chunk ^ (row & 7)) << 4);
 }
 
 struct Tile {
-  char* high;
-  char* low;  // only where split
+  uint32_t high;
+  uint32_t low = 0;      // only where split
+  int last = kRows - 1;  // where split: rows behind this one are not there, it stands in for them
 };
+
+// The row and chunk that a lane names to load_matrices, for chunks 0 and 1: of the left side of a product, which is
+// also that of a transposed right side, and of the right side.
+template <bool kSplit>
+__device__ __forceinline__ uint32_t left_cell(uint32_t tile, int last) {
+  const int lane = lane_of_thread(), row = lane % 16;
+  return cell(tile, kSplit ? min(row, last) : row, lane / 16);
+}
+template <bool kSplit>
+__device__ __forceinline__ uint32_t right_cell(uint32_t tile, int last) {
+  const int lane = lane_of_thread(), row = lane % 8 + 8 * (lane / 16);
+  return cell(tile, kSplit ? min(row, last) : row, lane / 8 % 2);
+}
 
 // c += a · bᵀ over the channels
 template <class T, bool kSplit>
 __device__ __forceinline__ void add_scores(float (&c)[2][4], Tile a, Tile b) {
-  const int lane = lane_of_thread(), part = lane / 8;
-  const int a_row = lane % 8 + 8 * (part % 2), b_row = lane % 8 + 8 * (part / 2);
+  const uint32_t left = left_cell<kSplit>(a.high, a.last), right = right_cell<kSplit>(b.high, b.last);
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    const int a_chunk = 2 * step + part / 2, b_chunk = 2 * step + part % 2;
     uint32_t a_high[4], b_high[4];
-    load_matrices<false>(a_high, cell(a.high, a_row, a_chunk));
-    load_matrices<false>(b_high, cell(b.high, b_row, b_chunk));
+    load_matrices<false>(a_high, left ^ (step << 5));
+    load_matrices<false>(b_high, right ^ (step << 5));
     multiply_add<T>(c[0], a_high, b_high[0], b_high[1]);
     multiply_add<T>(c[1], a_high, b_high[2], b_high[3]);
     if constexpr (kSplit) {
       uint32_t a_low[4], b_low[4];
-      load_matrices<false>(a_low, cell(a.low, a_row, a_chunk));
-      load_matrices<false>(b_low, cell(b.low, b_row, b_chunk));
+      load_matrices<false>(a_low, (left ^ (step << 5)) + (a.low - a.high));
+      load_matrices<false>(b_low, (right ^ (step << 5)) + (b.low - b.high));
       multiply_add<T>(c[0], a_low, b_high[0], b_high[1]);
       multiply_add<T>(c[1], a_low, b_high[2], b_high[3]);
       multiply_add<T>(c[0], a_high, b_low[0], b_low[1]);
@@ -78,22 +92,21 @@ __device__ __forceinline__ Weights transpose(const Weights& w) {
   return result;
 }
 
-// c += w · b, over the 16 rows of b; of its channels those from 8 · first on
-template <class T, bool kSplit, int kCount>
-__device__ __forceinline__ void add_product(float (&c)[kCount][4], const Weights& w, Tile b, int first = 0) {
-  const int lane = lane_of_thread(), part = lane / 8;
-  const int row = lane % 8 + 8 * (part % 2);
+// c += w · b, over the 16 rows of b
+template <class T, bool kSplit>
+__device__ __forceinline__ void add_product(float (&c)[8][4], const Weights& w, Tile b) {
+  const uint32_t at = left_cell<kSplit>(b.high, b.last);
 #pragma unroll
-  for (int n = 0; n < kCount; n += 2) {
+  for (int n = 0; n < 8; n += 2) {
     uint32_t high[4];
-    load_matrices<true>(high, cell(b.high, row, first + n + part / 2));
+    load_matrices<true>(high, at ^ (n << 4));
     multiply_add<T>(c[n], w.high, high[0], high[1]);
     multiply_add<T>(c[n + 1], w.high, high[2], high[3]);
     multiply_add<T>(c[n], w.low, high[0], high[1]);
     multiply_add<T>(c[n + 1], w.low, high[2], high[3]);
     if constexpr (kSplit) {
       uint32_t low[4];
-      load_matrices<true>(low, cell(b.low, row, first + n + part / 2));
+      load_matrices<true>(low, (at ^ (n << 4)) + (b.low - b.high));
       multiply_add<T>(c[n], w.high, low[0], low[1]);
       multiply_add<T>(c[n + 1], w.high, low[2], low[3]);
     }
@@ -141,64 +154,64 @@ __device__ __forceinline__ float row_max(float x) {
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
+// A lane's chunk of rows lane / 8, + 4, + 8, + 12: where it lies in shared memory, and in a tensor.
+__device__ __forceinline__ uint32_t lane_cell(uint32_t tile, int i) {
+  return (cell(tile, lane_of_thread() / 8, lane_of_thread() % 8) ^ ((i & 1) << 6)) + i * 4 * kRowBytes;
+}
+template <class T>
+__device__ __forceinline__ T* lane_chunk(const Rows& rows, int64_t first, int head) {
+  T* const begin = static_cast<T*>(rows.data) + first * rows.row_stride + head * rows.head_stride;
+  return begin + int64_t{lane_of_thread() / 8} * static_cast<int>(rows.row_stride) + 8 * (lane_of_thread() % 8);
+}
+
 // Brings `count` rows of a tensor into a tile, in the background; the rest is 0.
 template <class T>
-__device__ __forceinline__ void load_tile(char* tile, const Rows& rows, int64_t first, int count, int head) {
+__device__ __forceinline__ void load_tile(uint32_t tile, const Rows& rows, int64_t first, int count, int head) {
+  const T* from = lane_chunk<T>(rows, first, head);
+  const int64_t step = 4 * rows.row_stride;
+  if (count == kRows) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int index = lane_of_thread() + 32 * i, row = index / 8, chunk = index % 8;
-    char* to = cell(tile, row, chunk);
-    if (row < count) {
-      const T* from = static_cast<const T*>(rows.data) + (first + row) * rows.row_stride + head * rows.head_stride;
-      copy_async16(to, from + 8 * chunk);
-    } else {
-      zero16(to);
-    }
+    for (int i = 0; i < 4; ++i, from += step) copy_async16(lane_cell(tile, i), from);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i, from += step) {
+    lane_of_thread() / 8 + 4 * i < count ? copy_async16(lane_cell(tile, i), from) : zero16(lane_cell(tile, i));
   }
 }
 
 // A result as rows of a tensor, through a tile of shared memory, so that whole lines are written.
 template <class T>
-__device__ __forceinline__ void store_tile(const Rows& rows, int64_t first, int count, int head, char* tile,
+__device__ __forceinline__ void store_tile(const Rows& rows, int64_t first, int count, int head, uint32_t tile,
                                            const float (&c)[8][4]) {
-  const int lane = lane_of_thread();
+  const uint32_t own = cell(tile, lane_of_thread() / 4, 0) + 4 * (lane_of_thread() % 4);
   __syncwarp();
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      char* to = cell(tile, lane / 4 + 8 * h, n) + 4 * (lane % 4);
-      *reinterpret_cast<uint32_t*>(to) = pack2<T>(c[n][2 * h], c[n][2 * h + 1]);
+      shared_at<uint32_t>((own ^ (n << 4)) + h * 8 * kRowBytes) = pack2<T>(c[n][2 * h], c[n][2 * h + 1]);
     }
   }
   __syncwarp();
+  T* to = lane_chunk<T>(rows, first, head);
+  const int64_t step = 4 * rows.row_stride;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int index = lane + 32 * i, row = index / 8, chunk = index % 8;
-    if (row >= count) continue;
-    T* to = static_cast<T*>(rows.data) + (first + row) * rows.row_stride + head * rows.head_stride;
-    *reinterpret_cast<uint4*>(to + 8 * chunk) = *reinterpret_cast<const uint4*>(cell(tile, row, chunk));
+  for (int i = 0; i < 4; ++i, to += step) {
+    if (lane_of_thread() / 8 + 4 * i < count) {
+      *reinterpret_cast<uint4*>(to) = shared_at<uint4>(lane_cell(tile, i));
+    }
   }
 }
 
 // Channels 2 · lane and 2 · lane + 1 of a row of a tile.
 template <class T>
-__device__ __forceinline__ float2 read_pair(const char* tile, int row) {
-  const char* from = cell(const_cast<char*>(tile), row, lane_of_thread() / 4) + 4 * (lane_of_thread() % 4);
-  return unpack2<T>(*reinterpret_cast<const uint32_t*>(from));
-}
-template <class T>
-__device__ __forceinline__ float2 read_pair(Tile tile, int row) {
-  const float2 high = read_pair<T>(tile.high, row), low = read_pair<T>(tile.low, row);
-  return make_float2(high.x + low.x, high.y + low.y);
-}
-template <class T>
 __device__ __forceinline__ void write_pair(Tile tile, int row, float2 x) {
-  const int64_t offset = cell(tile.high, row, lane_of_thread() / 4) + 4 * (lane_of_thread() % 4) - tile.high;
+  const uint32_t at = cell(0, row, lane_of_thread() / 4) + 4 * (lane_of_thread() % 4);
   const uint32_t high = pack2<T>(x.x, x.y);
   const float2 rounded = unpack2<T>(high);
-  *reinterpret_cast<uint32_t*>(tile.high + offset) = high;
-  *reinterpret_cast<uint32_t*>(tile.low + offset) = pack2<T>(x.x - rounded.x, x.y - rounded.y);
+  shared_at<uint32_t>(tile.high + at) = high;
+  shared_at<uint32_t>(tile.low + at) = pack2<T>(x.x - rounded.x, x.y - rounded.y);
 }
 
 }  // namespace ramify::cuda

@@ -1,0 +1,260 @@
+// What the passes over groves share: tables as a warp reads them, which keys rows see, softmax over tiles, places.
+#pragma once
+
+#include "kernels/cuda/tile.cuh"
+
+namespace ramify::cuda {
+
+enum PlaceArray { kQ, kK, kV, kGradY };
+
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
+
+// A thread holds two rows of a 16 × 16 result, h = 0 and 1, and of each the columns (n, j).
+__device__ __forceinline__ int row_of(int h) {
+  return lane_of_thread() / 4 + 8 * h;
+}
+__device__ __forceinline__ int column_of(int n, int j) {
+  return 8 * n + 2 * (lane_of_thread() % 4) + j;
+}
+
+template <class Value>
+__device__ __forceinline__ Value from_lane(Value value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+
+// A tile's rows, row `lane` in each of the first 16 lanes.
+struct TileRows {
+  GroveTile tile;
+  uint32_t range = 0;  // begin and end of its family in 16 bits each
+  int family = -1;     // -1: there is no such row
+  int family_place = -1;
+  int size = 1;
+  bool sees_itself = false;
+
+  __device__ int begin() const { return static_cast<int>(range & 0xffff); }
+  __device__ int end() const { return static_cast<int>(range >> 16); }
+  __device__ bool is_one_family_of_16() const { return from_lane(end() - begin(), 0) == kRows; }
+  __device__ int first_family() const { return from_lane(family, 0); }
+  __device__ int num_families() const { return from_lane(family, tile.num_rows - 1) - first_family() + 1; }
+
+  // The sums of a family's rows in the lane of its first row.
+  __device__ float family_sums(float x) const {
+    const int row = tile.row + lane_of_thread();
+#pragma unroll
+    for (int step = 1; step < kRows; step *= 2) {
+      const float next = __shfl_down_sync(0xffffffffu, x, step);
+      if (row + step < end()) x += next;
+    }
+    return x;
+  }
+  __device__ bool is_first_of_family() const {
+    return family >= 0 && tile.row + lane_of_thread() == begin();
+  }
+};
+
+// A grove and head as a block sees them.
+struct GroveView {
+  const Call& call;
+  const BlockGrove& grove;
+  int head;
+
+  __device__ GroveTile tile(int t) const { return call.tiles[grove.tile_begin + t]; }
+  __device__ GroveFamily family(int f) const { return call.grove_families[grove.family_begin + f]; }
+  __device__ GrovePlace place(int p) const { return call.places[grove.place_begin + p]; }
+  __device__ int64_t leaf(int row) const { return grove.leaf_begin + row; }
+
+  __device__ static bool is_tree(const GroveFamily& its) { return its.tree_root >= 0; }
+  // Rows of [.., heads] and [.., heads, 64] arrays
+  __device__ int64_t slot_row(const GroveFamily& its) const { return its.slot * call.heads + head; }
+  __device__ int64_t place_row(int place) const { return (grove.place_begin + place) * call.heads + head; }
+  __device__ int64_t family_row(int family) const { return (grove.family_begin + family) * call.heads + head; }
+  __device__ int64_t leaf_row(int row) const { return leaf(row) * call.heads + head; }
+
+  template <class T>
+  __device__ T* row_of_leaf(const Rows& rows, int row) const {
+    return static_cast<T*>(rows.data) + leaf(row) * rows.row_stride + head * rows.head_stride;
+  }
+  // a(C) of a leaf
+  template <class T>
+  __device__ T* leaf_value(int row) const {
+    return static_cast<T*>(call.leaf_value) + leaf_row(row) * kChannels;
+  }
+  // Channels 2 · lane and 2 · lane + 1.
+  template <class T>
+  __device__ float2 leaf_pair(const Rows& rows, int row) const {
+    return unpack2<T>(reinterpret_cast<const uint32_t*>(row_of_leaf<T>(rows, row))[lane_of_thread()]);
+  }
+
+  __device__ TileRows leaf_rows(const GroveTile& tile) const {
+    TileRows rows;
+    rows.tile = tile;
+    if (lane_of_thread() >= tile.num_rows) return rows;
+    const auto words = reinterpret_cast<const uint2*>(call.leaf_sights)[leaf(tile.row + lane_of_thread())];
+    rows.range = words.x, rows.family = static_cast<int>(words.y & 0xffff);
+    rows.family_place = static_cast<int>(words.y) >> 16;
+    rows.sees_itself = call.include_self;
+    return rows;
+  }
+  __device__ TileRows place_rows(const GroveTile& tile) const {
+    TileRows rows;
+    rows.tile = tile;
+    if (lane_of_thread() >= tile.num_rows) return rows;
+    const GrovePlace its = place(tile.row + lane_of_thread());
+    rows.range = static_cast<uint32_t>(its.begin) | static_cast<uint32_t>(its.end) << 16;
+    rows.family = its.family, rows.family_place = its.family_place, rows.size = its.size;
+    rows.sees_itself = call.include_self && its.leaf_row >= 0;
+    return rows;
+  }
+};
+
+// Which keys the two rows of a thread see: [begin, end), without the row itself unless it sees itself.
+struct RowSight {
+  int first;
+  uint32_t range[2];
+  bool sees_itself[2];
+
+  __device__ RowSight(const TileRows& rows, bool is_causal) : first(rows.tile.row) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      range[h] = from_lane(rows.range, row_of(h));
+      sees_itself[h] = from_lane(static_cast<int>(rows.sees_itself), row_of(h)) != 0;
+      if (is_causal && range[h] != 0)
+        range[h] = (range[h] & 0xffff) | static_cast<uint32_t>(first + row_of(h) + 1) << 16;
+    }
+  }
+  __device__ bool sees(int h, int n, int j, int first_key) const {
+    const int key = first_key + column_of(n, j);
+    return key >= static_cast<int>(range[h] & 0xffff) && key < static_cast<int>(range[h] >> 16) &&
+           (key != first + row_of(h) || sees_itself[h]);
+  }
+};
+
+// The same where 16 rows are a family and all see all.
+struct FullSight {
+  bool sees_itself;
+
+  __device__ bool sees(int h, int n, int j, int) const {
+    return n != h || sees_itself || lane_of_thread() / 4 != 2 * (lane_of_thread() % 4) + j;
+  }
+};
+
+// Softmax over keys that come a tile at a time, for the two rows of a thread. Scores are kept in units of log 2.
+struct TileSoftmax {
+  float largest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0, 0};
+
+  // Scores become weights that are to be divided by `sum` at the end; `factor` is for what was gathered before.
+  template <class Sight>
+  __device__ void add(const Sight& sight, int first_key, const float (&offset)[2][2], float scale, float (&s)[2][4],
+                      float (&factor)[2]) {
+    const float scale2 = scale * kLog2E;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float next = minus_infinity();
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          float& x = s[n][2 * h + j];
+          x = sight.sees(h, n, j, first_key) ? scale2 * x + offset[n][j] : minus_infinity();
+          next = fmaxf(next, x);
+        }
+      }
+      next = fmaxf(row_max(next), largest[h]);
+      const float base = next == minus_infinity() ? 0.0f : next;  // nothing is seen: weights are 0
+      factor[h] = fast_exp2(largest[h] - base);
+      float total = 0;
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          float& x = s[n][2 * h + j];
+          x = fast_exp2(x - base);
+          total += x;
+        }
+      }
+      sum[h] = sum[h] * factor[h] + row_sum(total);
+      largest[h] = next;
+    }
+  }
+  __device__ float inverse(int h) const {
+    return sum[h] == 0 ? 0.0f : 1.0f / sum[h];
+  }
+  __device__ float log_sum(int h) const {
+    return sum[h] == 0 ? minus_infinity() : kLn2 * (largest[h] + fast_log2(sum[h]));
+  }
+};
+
+// log2 |B| of the keys of a tile
+__device__ __forceinline__ void log_sizes(const TileRows& rows, float (&offset)[2][2]) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      offset[n][j] = fast_log2(static_cast<float>(from_lane(rows.size, column_of(n, j))));
+    }
+  }
+}
+
+// Of the columns of a thread: 0 where there is no row.
+__device__ __forceinline__ void sizes(const TileRows& rows, float (&size)[2][2]) {
+  const float own = rows.family >= 0 ? static_cast<float>(rows.size) : 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) size[i / 2][i % 2] = from_lane(own, column_of(i / 2, i % 2));
+}
+
+// What is kept of a node's own and what its siblings give it: m and w; a leaf's are 0 and 1.
+struct Gates {
+  float total, kept, given;
+
+  __device__ Gates(float energy, float log_sum) {
+    const float largest = fmaxf(energy, log_sum);
+    total = largest == minus_infinity() && energy == log_sum
+                ? largest
+                : largest + kLn2 * fast_log2(fast_exp2(kLog2E * (energy - largest)) +
+                                             fast_exp2(kLog2E * (log_sum - largest)));
+    const bool is_nothing = total == minus_infinity();
+    kept = is_nothing ? 0.0f : fast_exp2(kLog2E * (energy - total));
+    given = is_nothing ? 0.0f : fast_exp2(kLog2E * (log_sum - total));
+  }
+};
+
+// Waits for this warp's copies.
+__device__ __forceinline__ void wait_for_tiles() {
+  copy_async_commit();
+  copy_async_wait<0>();
+  __syncwarp();
+}
+
+// The rows of a block's places in shared memory: means of q, k, v and, on the way back, of grad_out, each as two tiles
+// of the half type, and numbers.
+template <int kArrays, int kNumbers>
+struct Places {
+  uint32_t rows;
+  int count;
+
+  static size_t size(int most) { return size_t{2} * kArrays * most * kRowBytes + sizeof(float) * kNumbers * most; }
+
+  __device__ uint32_t low() const { return count * kRowBytes; }
+  __device__ uint32_t row(int array, int place) const { return rows + (2 * array * count + place) * kRowBytes; }
+  __device__ Tile tile(PlaceArray array, const GroveTile& tile) const {
+    const uint32_t high = row(array, tile.row);
+    return {high, high + low(), tile.num_rows - 1};
+  }
+  // a row's chunks are exchanged by its place in its tile
+  template <class T>
+  __device__ void set(PlaceArray array, int place, float2 x) const {
+    const uint32_t high = row(array, place & ~(kRows - 1));
+    write_pair<T>(Tile{high, high + low()}, place & (kRows - 1), x);
+  }
+  __device__ float& number(int which, int place) const {
+    return shared_at<float>(rows + 2 * kArrays * count * kRowBytes + 4 * (which * count + place));
+  }
+
+  // The same memory as a row of floats: channels [0, 32) in high, the rest in low.
+  template <class Value>
+  __device__ Value& floats(PlaceArray array, int place, int channel) const {
+    return shared_at<Value>(row(array, place) + (channel < 32 ? 0 : low()) + 4 * (channel % 32));
+  }
+};
+
+}  // namespace ramify::cuda

@@ -1,0 +1,530 @@
+// Tied queries in groves, forward: 64 channels of a half type, families of leaves up to 256 wide and others up to 16, a
+// block for a grove and head, a warp for a tile of 16 leaves. Families that share a tile are kept apart by masks, wide
+// ones look at several tiles of keys (docs/algorithm.md, section 2; docs/kernels.md).
+//
+// Inside a grove everything is as if its roots had y = 0 and pi = 1. What is above adds y + pi · out (groves_finish).
+#include "kernels/cuda/grove.cuh"
+
+namespace ramify::cuda {
+namespace {
+
+enum Number { kEnergy, kKept, kGiven, kMass, kNumbers };
+constexpr int kStagedTiles = 3;     // q, k, v of a warp's leaves; later their results, as floats, over q and k
+constexpr int kFamiliesAtOnce = 5;  // of which one product gives the means of q, k and v
+
+using ForwardPlaces = Places<3, kNumbers>;
+
+template <class T, int kWarps>
+struct ForwardGrove {
+  GroveView view;
+  uint32_t staging, scratch;  // of this warp: tiles, and 16 numbers
+  ForwardPlaces places;
+
+  static constexpr int kStagingBytes = kWarps * kStagedTiles * kTileBytes, kScratchBytes = kWarps * kRows * 4;
+  static size_t memory_size(int most_places) {
+    return kStagingBytes + kScratchBytes + ForwardPlaces::size(most_places);
+  }
+
+  __device__ ForwardGrove(const Call& call, const BlockGrove& grove, int head, int most_places)
+      : view{call, grove, head},
+        staging(warp_of_thread() * kStagedTiles * kTileBytes),
+        scratch(kStagingBytes + 4 * warp_of_thread() * kRows),
+        places{kStagingBytes + kScratchBytes, most_places} {}
+
+  __device__ const Rows& tensor(int array) const {
+    const Call& call = view.call;
+    return array == kQ ? call.q : array == kK ? call.k : call.v;
+  }
+  __device__ Tile staged(int array) const { return {staging + array * kTileBytes}; }
+  __device__ void load(int array, int row, int count) const {
+    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), min(count, kRows), view.head);
+  }
+  __device__ float& number_of_row(int row) const { return shared_at<float>(scratch + 4 * row); }
+
+  // Leaves among inner nodes.
+  __device__ void set_leaf_places() const {
+    for (int p = warp_of_thread(); p < view.grove.num_places; p += kWarps) {
+      const int row = view.place(p).leaf_row;
+      if (row < 0) continue;
+#pragma unroll
+      for (int a = 0; a < 3; ++a) {
+        places.template set<T>(static_cast<PlaceArray>(a), p, view.leaf_pair<T>(tensor(a), row));
+      }
+      if (lane_of_thread() == 0) places.number(kEnergy, p) = minus_infinity();
+    }
+  }
+
+  // Where a mean of one array goes: to a place, and to the means of a root or to those that are saved.
+  struct Target {
+    int array = -1;  // -1: nowhere
+    int begin = 0, end = 0;
+    float inverse = 0;
+    bool is_place = false;
+    uint32_t place = 0;  // its first chunk, of this thread's channels
+    float* global = nullptr;
+  };
+  __device__ Target target_of(int array, int f, int place) const {
+    const Call& call = view.call;
+    Target target;
+    if (place >= 0) {
+      const int row = place & (kRows - 1);
+      target.is_place = true;
+      target.place = cell(places.row(array, place - row), row, 0) + 4 * (lane_of_thread() % 4);
+      if (call.place_mean) target.global = call.place_mean + (3 * view.place_row(place) + array) * kChannels;
+    } else {
+      const GroveFamily family = view.family(f);
+      if (GroveView::is_tree(family)) return target;
+      float* means = array == kQ ? call.mean_q : array == kK ? call.mean_k : call.mean_v;
+      target.global = means + view.slot_row(family) * kChannels;
+    }
+    target.array = array;
+    return target;
+  }
+  // Row 3 · f + a of the product is array a of the f-th family from `first` on.
+  __device__ Target target_of_row(int row, int first, int last) const {
+    const int f = first + row / 3;
+    if (row >= 3 * kFamiliesAtOnce || f > last) return {};
+    const GroveFamily family = view.family(f);
+    Target target = target_of(row % 3, f, family.place);
+    target.begin = family.begin, target.end = family.end;
+    target.inverse = 1.0f / static_cast<float>(family.size);
+    return target;
+  }
+  __device__ void put(const Target& target, int n, float x, float y) const {
+    x *= target.inverse, y *= target.inverse;
+    if (target.global) *reinterpret_cast<float2*>(target.global + column_of(n, 0)) = make_float2(x, y);
+    if (!target.is_place) return;
+    const uint32_t at = target.place ^ (n << 4), packed = pack2<T>(x, y);
+    const float2 rounded = unpack2<T>(packed);
+    shared_at<uint32_t>(at) = packed;
+    shared_at<uint32_t>(at + places.low()) = pack2<T>(x - rounded.x, y - rounded.y);
+  }
+
+  // The means of a tile's only family: every row of the product of sizes with q, k and v is the same sum, of which lane
+  // l takes channels 2 · l and 2 · l + 1.
+  template <bool kSplit>
+  __device__ void fold_family(int f, int place, float inverse, const float (&size)[2][2],
+                              const Tile (&tiles)[3]) const {
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = size[i / 2][0], y = size[i / 2][1];
+      high[i] = pack2<T>(x, y);
+      const float2 rounded = unpack2<T>(high[i]);
+      low[i] = pack2<T>(x - rounded.x, y - rounded.y);
+    }
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      const uint32_t at = left_cell<kSplit>(tiles[a].high, tiles[a].last);
+      float2 mean = make_float2(0, 0);
+#pragma unroll
+      for (int n = 0; n < 8; n += 2) {
+        float c[2][4] = {};
+        uint32_t b[4];
+        load_matrices<true>(b, at ^ (n << 4));
+        multiply_add<T>(c[0], high, b[0], b[1]), multiply_add<T>(c[1], high, b[2], b[3]);
+        if constexpr (kSplit) {
+          multiply_add<T>(c[0], low, b[0], b[1]), multiply_add<T>(c[1], low, b[2], b[3]);
+          load_matrices<true>(b, (at ^ (n << 4)) + (tiles[a].low - tiles[a].high));
+          multiply_add<T>(c[0], high, b[0], b[1]), multiply_add<T>(c[1], high, b[2], b[3]);
+        }
+        if (lane_of_thread() / 4 == n) mean = make_float2(inverse * c[0][0], inverse * c[0][1]);
+        if (lane_of_thread() / 4 == n + 1) mean = make_float2(inverse * c[1][0], inverse * c[1][1]);
+      }
+      put_mean(static_cast<PlaceArray>(a), f, place, mean);
+    }
+  }
+  __device__ void put_mean(PlaceArray array, int f, int place, float2 mean) const {
+    const Target target = target_of(array, f, place);
+    if (target.global) reinterpret_cast<float2*>(target.global)[lane_of_thread()] = mean;
+    if (target.is_place) places.template set<T>(array, place, mean);
+  }
+  // The means of any families in a tile: products of who belongs to whom with q, k and v.
+  template <bool kSplit>
+  __device__ void fold_families(const TileRows& rows, const Tile (&tiles)[3]) const {
+    const int first = rows.first_family(), last = first + rows.num_families() - 1;
+    float size[2][2];
+    sizes(rows, size);
+    if (first == last) {
+      const float inverse = 1.0f / static_cast<float>(view.family(first).size);
+      return fold_family<kSplit>(first, from_lane(rows.family_place, 0), inverse, size, tiles);
+    }
+    for (int f = first; f <= last; f += kFamiliesAtOnce) {
+      const Target target[2] = {target_of_row(row_of(0), f, last), target_of_row(row_of(1), f, last)};
+      uint32_t high[3][4], low[3][4];
+#pragma unroll
+      for (int a = 0; a < 3; ++a) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const Target& to = target[i % 2];
+          float x[2];
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const int row = rows.tile.row + column_of(i / 2, j);
+            x[j] = to.array == a && row >= to.begin && row < to.end ? size[i / 2][j] : 0.0f;
+          }
+          high[a][i] = pack2<T>(x[0], x[1]);
+          if constexpr (kSplit) {
+            const float2 rounded = unpack2<T>(high[a][i]);
+            low[a][i] = pack2<T>(x[0] - rounded.x, x[1] - rounded.y);
+          }
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < 8; n += 2) {
+        float c[2][4] = {};
+#pragma unroll
+        for (int a = 0; a < 3; ++a) {
+          const uint32_t at = left_cell<kSplit>(tiles[a].high, tiles[a].last) ^ (n << 4);
+          uint32_t b[4];
+          load_matrices<true>(b, at);
+          multiply_add<T>(c[0], high[a], b[0], b[1]), multiply_add<T>(c[1], high[a], b[2], b[3]);
+          if constexpr (kSplit) {
+            multiply_add<T>(c[0], low[a], b[0], b[1]), multiply_add<T>(c[1], low[a], b[2], b[3]);
+            load_matrices<true>(b, at + (tiles[a].low - tiles[a].high));
+            multiply_add<T>(c[0], high[a], b[0], b[1]), multiply_add<T>(c[1], high[a], b[2], b[3]);
+          }
+        }
+        if (target[0].array >= 0) put(target[0], n, c[0][0], c[0][1]), put(target[0], n + 1, c[1][0], c[1][1]);
+        if (last - f < 2) continue;  // all in the first eight rows
+        if (target[1].array >= 0) put(target[1], n, c[0][2], c[0][3]), put(target[1], n + 1, c[1][2], c[1][3]);
+      }
+    }
+  }
+  // The mean over each family, by sizes, of the rows' numbers.
+  __device__ void fold_energies(const TileRows& rows) const {
+    const float size = static_cast<float>(rows.size);
+    const float sum = rows.family_sums(rows.family >= 0 ? size * number_of_row(lane_of_thread()) : 0.0f);
+    if (rows.is_first_of_family()) deliver_energy(rows.family, rows.family_place, sum);
+  }
+  __device__ void deliver_energy(int f, int place, float sum) const {
+    const Call& call = view.call;
+    const GroveFamily family = view.family(f);
+    const float energy = sum / static_cast<float>(family.size);
+    if (place >= 0) {
+      places.number(kEnergy, place) = energy;
+      if (call.place_energy) call.place_energy[view.place_row(place)] = energy;
+    } else if (GroveView::is_tree(family)) {
+      call.root_energy[family.tree_root * call.heads + view.head] = energy;
+    } else {
+      call.energy[view.slot_row(family)] = energy;
+    }
+  }
+
+  // Leaves attend inside their families: a(C), and with include_self what the leaf has of itself, goes over q and k.
+  template <class Sight>
+  __device__ void attend_leaves(const TileRows& rows, const Sight& sight) const {
+    constexpr bool kIsFull = std::is_same_v<Sight, FullSight>;
+    const GroveTile& tile = rows.tile;
+    const float offset[2][2] = {};
+    const bool is_wide = !kIsFull && tile.num_keys > kRows;
+    if constexpr (kIsFull) {
+      const float one[2][2] = {{1, 1}, {1, 1}};
+      const int f = rows.first_family(), place = from_lane(rows.family_place, 0);
+      wait_for_tiles();
+      fold_family<false>(f, place, 1.0f / kRows, one, {staged(kQ), staged(kK), staged(kV)});
+    } else if (!is_wide) {
+      wait_for_tiles();
+      fold_families<false>(rows, {staged(kQ), staged(kK), staged(kV)});
+    }
+    TileSoftmax softmax;
+    float values[8][4] = {};
+    for (int first = 0; first < (kIsFull ? kRows : tile.num_keys); first += kRows) {
+      if (is_wide) {
+        __syncwarp();
+        load(kK, tile.key + first, tile.num_keys - first), load(kV, tile.key + first, tile.num_keys - first);
+        wait_for_tiles();
+      }
+      float s[2][4] = {}, factor[2];
+      add_scores<T, false>(s, staged(kQ), staged(kK));
+      softmax.add(sight, tile.key + first, offset, view.call.scale, s, factor);
+      if (is_wide) {
+        scale_rows(values, factor);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
+      }
+      add_product<T, false>(values, split_weights<T>(s), staged(kV));
+    }
+    if (is_wide) {
+      const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
+      scale_rows(values, inverse);
+    }
+    __syncwarp();
+    // eight rows of a chunk touch all banks
+    const int lane = lane_of_thread();
+    const uint32_t own = kept_cell(lane / 4, lane % 4 / 2) + 8 * (lane % 2);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        shared_at<float2>((own ^ (n << 5)) + h * 8 * 2 * kRowBytes) =
+            make_float2(values[n][2 * h], values[n][2 * h + 1]);
+      }
+    }
+    if constexpr (kIsFull) {
+      float sum = softmax.log_sum(0) + softmax.log_sum(1);
+#pragma unroll
+      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+      if (lane == 0) deliver_energy(rows.family, rows.family_place, sum);
+    } else {
+      if (lane % 4 == 0) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          number_of_row(row_of(h)) = softmax.log_sum(h);
+          if (is_wide && row_of(h) < tile.num_rows) {
+            view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.log_sum(h);
+          }
+        }
+      }
+      __syncwarp();
+      if (!is_wide) fold_energies(rows);
+    }
+  }
+  __device__ static void scale_rows(float (&values)[8][4], const float (&factor)[2]) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[n][i] *= factor[i / 2];
+    }
+  }
+  // Four channels of a leaf's result, the chunks of a row exchanged as those of tiles are.
+  __device__ uint32_t kept_cell(int row, int chunk) const {
+    return staging + row * 2 * kRowBytes + ((chunk ^ ((row & 7) << 1)) << 4);
+  }
+
+  // Families of several tiles, from global memory, which the caches still have.
+  __device__ void fold_wide_leaves() const {
+    for (int f = warp_of_thread(); f < view.grove.num_leaf_families; f += kWarps) {
+      const GroveFamily family = view.family(f);
+      if (family.end - family.begin <= kRows) continue;
+      float2 mean[3] = {};
+      float energy = 0;
+      for (int row = family.begin; row < family.end; ++row) {
+#pragma unroll
+        for (int a = 0; a < 3; ++a) {
+          const float2 x = view.leaf_pair<T>(tensor(a), row);
+          mean[a].x += x.x, mean[a].y += x.y;
+        }
+        energy += view.call.leaf_log_sum[view.leaf_row(row)];
+      }
+      const float inverse = 1.0f / static_cast<float>(family.size);
+#pragma unroll
+      for (int a = 0; a < 3; ++a) {
+        put_mean(static_cast<PlaceArray>(a), f, family.place, make_float2(inverse * mean[a].x, inverse * mean[a].y));
+      }
+      if (lane_of_thread() == 0) deliver_energy(f, family.place, energy);
+    }
+  }
+
+  // a(C), then y(C), of places: floats, eight rows in the tile of v of a warp.
+  template <class Value>
+  __device__ Value& place_value(int p, int channel) const {
+    return shared_at<Value>(((p / 8) * kStagedTiles + 2) * kTileBytes + (p % 8) * 2 * kRowBytes + 4 * channel);
+  }
+
+  __device__ void fold_places(const GroveTile& tile) const {
+    fold_families<true>(view.place_rows(tile), {places.tile(kQ, tile), places.tile(kK, tile), places.tile(kV, tile)});
+  }
+  // Inner nodes attend inside their families.
+  __device__ void attend_places(const GroveTile& tile) const {
+    const TileRows rows = view.place_rows(tile);
+    const RowSight sight(rows, view.call.is_causal);
+    float s[2][4] = {}, factor[2], offset[2][2];
+    log_sizes(rows, offset);
+    add_scores<T, true>(s, places.tile(kQ, tile), places.tile(kK, tile));
+    TileSoftmax softmax;
+    softmax.add(sight, tile.row, offset, view.call.scale, s, factor);
+    const Weights weights = split_weights<T>(s);
+    if (lane_of_thread() % 4 == 0) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (row_of(h) >= tile.num_rows) continue;
+        const int place = tile.row + row_of(h);
+        const Gates gates(places.number(kEnergy, place), softmax.log_sum(h));
+        number_of_row(row_of(h)) = gates.total;
+        places.number(kKept, place) = gates.kept, places.number(kGiven, place) = gates.given;
+      }
+    }
+    __syncwarp();
+    fold_energies(rows);
+    float values[8][4] = {};
+    add_product<T, true>(values, weights, places.tile(kV, tile));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) >= tile.num_rows) continue;
+      const float inverse = softmax.inverse(h);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        place_value<float2>(tile.row + row_of(h), column_of(n, 0)) =
+            make_float2(inverse * values[n][2 * h], inverse * values[n][2 * h + 1]);
+      }
+    }
+  }
+
+  // y(C) takes the place of a(C).
+  __device__ void descend(int p) const {
+    const GrovePlace place = view.place(p);
+    if (place.family < 0) return;
+    const int above = place.family_place, channel = 2 * lane_of_thread();
+    float2& own = place_value<float2>(p, channel);
+    float2 y = make_float2(0, 0);
+    float mass = 1;
+    if (above >= 0) {
+      y = place_value<float2>(above, channel);
+      mass = places.number(kMass, above);
+    }
+    const float weight = mass * places.number(kGiven, p);
+    y.x += weight * own.x, y.y += weight * own.y;
+    own = y;
+    mass *= places.number(kKept, p);
+    if (lane_of_thread() == 0) places.number(kMass, p) = mass;
+    if (view.call.place_y) {
+      const int64_t row = view.place_row(p);
+      reinterpret_cast<float2*>(view.call.place_y + row * kChannels)[lane_of_thread()] = y;
+      if (lane_of_thread() == 0) view.call.place_local_mass[row] = mass;
+    }
+    if (place.leaf_row < 0) return;
+    reinterpret_cast<uint32_t*>(view.row_of_leaf<T>(view.call.out, place.leaf_row))[lane_of_thread()] =
+        pack2<T>(y.x, y.y);
+  }
+
+  // out = y + pi · a, eight channels of four rows at a time.
+  __device__ void finish_leaves(const TileRows& rows) const {
+    const Call& call = view.call;
+    const int lane = lane_of_thread(), chunk = lane % 8;
+    const uint32_t kept = kept_cell(lane / 8, 2 * chunk);
+    const int64_t leaf = view.leaf(rows.tile.row);
+    T* out = lane_chunk<T>(call.out, leaf, view.head);
+    T* value = static_cast<T*>(call.leaf_value) + ((leaf + lane / 8) * call.heads + view.head) * kChannels + 8 * chunk;
+    float4 y[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
+    float mass = 1;
+    int last = -1;  // whose y it is
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int above = from_lane(rows.family_place, lane / 8 + 4 * i);
+      if (lane / 8 + 4 * i >= rows.tile.num_rows) continue;
+      if (above != last) {
+        last = above, mass = 1, y[0] = y[1] = make_float4(0, 0, 0, 0);
+        if (above >= 0) {
+          mass = places.number(kMass, above);
+          y[0] = place_value<float4>(above, 8 * chunk), y[1] = place_value<float4>(above, 8 * chunk + 4);
+        }
+      }
+      uint4 results, values;
+      const uint32_t at = (kept ^ ((i & 1) << 7)) + i * 4 * 2 * kRowBytes;
+      const float4 x = shared_at<float4>(at), z = shared_at<float4>(at + 16);
+      values = make_uint4(pack2<T>(x.x, x.y), pack2<T>(x.z, x.w), pack2<T>(z.x, z.y), pack2<T>(z.z, z.w));
+      results = make_uint4(
+          pack2<T>(y[0].x + mass * x.x, y[0].y + mass * x.y), pack2<T>(y[0].z + mass * x.z, y[0].w + mass * x.w),
+          pack2<T>(y[1].x + mass * z.x, y[1].y + mass * z.y), pack2<T>(y[1].z + mass * z.z, y[1].w + mass * z.w));
+      *reinterpret_cast<uint4*>(out + 4 * i * call.out.row_stride) = results;
+      if (call.leaf_value) *reinterpret_cast<uint4*>(value + 4 * i * call.heads * kChannels) = values;
+    }
+  }
+
+  __device__ void run() const {
+    const BlockGrove& grove = view.grove;
+    const bool has_tile = warp_of_thread() < grove.num_leaf_tiles;
+    TileRows rows;
+    if (has_tile) {
+      const GroveTile tile = view.tile(warp_of_thread());
+      load(kQ, tile.row, tile.num_rows);
+      if (tile.num_keys <= kRows) load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
+      rows = view.leaf_rows(tile);
+    }
+    if (grove.num_places > 0) set_leaf_places();
+    if (has_tile) {
+      if (!view.call.is_causal && rows.is_one_family_of_16()) {
+        attend_leaves(rows, FullSight{view.call.include_self});
+      } else {
+        attend_leaves(rows, RowSight(rows, view.call.is_causal));
+      }
+    }
+    __syncthreads();
+    if (grove.has_wide) {
+      fold_wide_leaves();
+      __syncthreads();
+    }
+    for (int r = 0; r < grove.num_rounds; ++r) {
+      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
+      // two warps a tile
+      for (int t = round.tile_begin + warp_of_thread() / 2; t < round.tile_end; t += kWarps / 2) {
+        warp_of_thread() % 2 == 0 ? attend_places(view.tile(t)) : fold_places(view.tile(t));
+      }
+      __syncthreads();
+    }
+    for (int r = grove.num_rounds - 1; r >= 0; --r) {
+      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
+      for (int p = round.place_begin + warp_of_thread(); p < round.place_end; p += kWarps) descend(p);
+      __syncthreads();
+    }
+    if (has_tile) finish_leaves(rows);
+  }
+};
+
+template <class T, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, 32 / kWarps)
+    grove_forward_kernel(const __grid_constant__ Call call, int most_places) {
+  const HeadItem item = head_item(call);
+  ForwardGrove<T, kWarps>(call, call.groves[item.item], item.head, most_places).run();
+}
+
+// out = y(G) + pi(G) · out below the roots G of groves: a block a root and head, eight lanes a row.
+template <class T>
+__global__ void __launch_bounds__(256) finish_kernel(const __grid_constant__ Call call) {
+  const HeadItem item = head_item(call);
+  const GroveRoot root = call.grove_roots[item.item];
+  const int64_t row = root.slot * call.heads + item.head;
+  const float mass = call.mass[row];
+  const int chunk = static_cast<int>(threadIdx.x) % 8;
+  float y[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) y[i] = call.y[row * kChannels + 8 * chunk + i];
+#pragma unroll 4
+  for (int64_t i = threadIdx.x / 8; i < root.num_leaves; i += blockDim.x / 8) {
+    auto* out = reinterpret_cast<uint4*>(static_cast<T*>(call.out.data) + (root.leaf_begin + i) * call.out.row_stride +
+                                         item.head * call.out.head_stride + 8 * chunk);
+    uint4 packed = *out;
+    uint32_t* words = &packed.x;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const float2 x = unpack2<T>(words[w]);
+      words[w] = pack2<T>(y[2 * w] + mass * x.x, y[2 * w + 1] + mass * x.y);
+    }
+    *out = packed;
+  }
+}
+
+template <class T>
+void launch_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const BlockTotals& totals = params.walk.totals;
+  const dim3 grid(static_cast<unsigned>(params.walk.groves.size() * call.heads));
+  const auto most_places = static_cast<int>(totals.grove_places);
+  const auto run = [&]<int kWarps>() {
+    launch(grove_forward_kernel<T, kWarps>, grid, kWarps * 32, ForwardGrove<T, kWarps>::memory_size(most_places),
+           stream, call, most_places);
+  };
+  // eight places a warp
+  if (totals.grove_tiles <= 8 && totals.grove_places <= 64) return run.template operator()<8>();
+  totals.grove_tiles <= 16 ? run.template operator()<16>() : run.template operator()<32>();
+}
+
+}  // namespace
+
+void groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  params.storage == Storage::bfloat16 ? launch_forward<__nv_bfloat16>(call, params, stream)
+                                      : launch_forward<__half>(call, params, stream);
+}
+
+void groves_finish(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(params.walk.grove_roots.size() * call.heads));
+  params.storage == Storage::bfloat16 ? launch(finish_kernel<__nv_bfloat16>, grid, 256, 0, stream, call)
+                                      : launch(finish_kernel<__half>, grid, 256, 0, stream, call);
+}
+
+bool large_groves_fit() {
+  return ForwardGrove<__half, 32>::memory_size(kLargeGroves.places) <= most_shared_memory();
+}
+
+}  // namespace ramify::cuda
