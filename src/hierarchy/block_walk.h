@@ -97,7 +97,7 @@ struct GroveLimits {
 };
 inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 80}, kLargeGroves = {32, 40};
 inline constexpr int64_t kTileRows = 16;
-inline constexpr int64_t kUnitRows = 32;  // children of a unit's families, unless it is a single one
+inline constexpr int64_t kUnitRows = 16;  // children of a unit's families, unless it is a single one
 
 struct BlockTotals {
   int64_t num_nodes = 0, num_leaves = 0, num_roots = 0;

@@ -61,10 +61,72 @@ __device__ Sight sight_of(const Call& call, int64_t n, const BlockNode& node, co
   return {begin, call.is_causal ? n + 1 : begin + parent.num_children, call.include_self && node.num_children == 0};
 }
 
+// The children of a family of inner nodes, up to 32 without positions: each lane takes one, so that a warp's scores are
+// sums along lanes' own rows.
+struct InnerFamily {
+  int64_t begin;
+  int count;
+  bool is_one = false;
+  int64_t row = 0;  // of the lane's child in arrays of slots; lanes behind the last have the last
+  float log_size = 0;
+
+  __device__ InnerFamily(const Call& call, const BlockNode& parent, int head) : begin(parent.first_child) {
+    count = static_cast<int>(min(parent.num_children, int64_t{33}));
+    if (count > 32 || call.position_dim > 0 || call.dim % 4 != 0 || call.value_dim % 4 != 0) return;
+    const BlockNode own = call.nodes[begin + min(lane_of_thread(), count - 1)];
+    is_one = __all_sync(0xffffffffu, own.num_children != 0);
+    row = own.slot * call.heads + head, log_size = logf(static_cast<float>(own.size));
+  }
+  // Of the lane's row of `theirs` and one row of `own`.
+  __device__ static float dot(const float* own, const float* theirs, int dim) {
+    float sum = 0;
+#pragma unroll 8
+    for (int c = 0; c < dim; c += 4) {
+      const float4 a = *reinterpret_cast<const float4*>(own + c), b = *reinterpret_cast<const float4*>(theirs + c);
+      sum += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+    }
+    return sum;
+  }
+  // sum += weight · row of all children, channels by lanes.
+  template <int kLane>
+  __device__ void add_rows(float (&sum)[kLane], float weight, const float* array, int dim) const {
+#pragma unroll 8
+    for (int i = 0; i < count; ++i) {
+      float x[kLane];
+      read_floats(array, __shfl_sync(0xffffffffu, row, i), dim, x);
+      add_scaled(sum, __shfl_sync(0xffffffffu, weight, i), x);
+    }
+  }
+};
+__device__ __forceinline__ float warp_max(float x) {
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+  return x;
+}
+
+template <class T, int kLane>
+__device__ void attend_inner(const NodeRows<T, kLane>& rows, int64_t n, const BlockNode& node,
+                             const InnerFamily& family) {
+  const Call& call = rows.call;
+  const int lane = lane_of_thread(), own = static_cast<int>(n - family.begin);
+  const int64_t row = rows.slot_row(node);
+  const float dot = InnerFamily::dot(call.mean_q + row * call.dim, call.mean_k + family.row * call.dim, call.dim);
+  const bool is_seen = lane != own && lane < (call.is_causal ? own : family.count);
+  const float score = is_seen ? call.scale * dot + family.log_size : minus_infinity();
+  const float largest = warp_max(score), base = largest == minus_infinity() ? 0.0f : largest;
+  const float p = expf(score - base), sum = warp_sum(p);
+  float values[kLane];
+  fill(values, 0.0f);
+  family.add_rows(values, sum == 0 ? 0.0f : p / sum, call.mean_v, call.value_dim);
+  write_floats(call.y, row, call.value_dim, values);
+  if (lane == 0) call.log_sum[row] = sum == 0 ? minus_infinity() : largest + logf(sum);
+}
+
 template <class T, int kLane>
 __device__ void attend(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  const InnerFamily family(call, parent, rows.head);
+  if (family.is_one) return attend_inner(rows, n, node, family);
   const Sight sight = sight_of(call, n, node, parent);
   float q[kLane];
   rows.q(node, q);
@@ -323,9 +385,45 @@ struct Looking {
 };
 
 template <class T, int kLane>
+__device__ void spread_inner(const NodeRows<T, kLane>& rows, int64_t n, const BlockNode& node, const BlockNode& parent,
+                             const InnerFamily& family) {
+  const Call& call = rows.call;
+  const int lane = lane_of_thread(), own = static_cast<int>(n - family.begin);
+  const int64_t row = rows.slot_row(node), k_row = row * call.dim, v_row = row * call.value_dim;
+  const int64_t their_k_row = family.row * call.dim, their_v_row = family.row * call.value_dim;
+  const bool is_other = lane < family.count && lane != own;
+  const bool is_seen = is_other && (!call.is_causal || lane < own), sees = is_other && (!call.is_causal || lane > own);
+  // this node's weight for the lane's, and the lane's for this
+  const float score = call.scale * InnerFamily::dot(call.mean_q + k_row, call.mean_k + their_k_row, call.dim);
+  const float grad_p = InnerFamily::dot(call.grad_y + v_row, call.mean_v + their_v_row, call.value_dim);
+  const float its_score = call.scale * InnerFamily::dot(call.mean_k + k_row, call.mean_q + their_k_row, call.dim);
+  const float its_grad_p = InnerFamily::dot(call.mean_v + v_row, call.grad_y + their_v_row, call.value_dim);
+  const float p = is_seen ? expf(score + family.log_size - call.log_sum[row]) : 0.0f;
+  const float log_size = logf(static_cast<float>(node.size));
+  const float its_p = sees ? expf(its_score + log_size - call.log_sum[family.row]) : 0.0f;
+  const float grad_score = is_seen ? p * (call.pull[row] + call.reach[row] * grad_p) : 0.0f;
+  const float its_reach = call.reach[family.row];
+  const float its_grad_score = sees ? its_p * (call.pull[family.row] + its_reach * its_grad_p) : 0.0f;
+  const float part = static_cast<float>(node.size) / static_cast<float>(parent.size);
+  const int64_t above = rows.slot_row(parent);
+  const auto finish = [&](float* gradient, float weight, const float* array, int dim) {
+    float sum[kLane], x[kLane];
+    fill(sum, 0.0f);
+    if (parent.parent >= 0) read_floats(gradient, above, dim, x), add_scaled(sum, part, x);
+    family.add_rows(sum, weight, array, dim);
+    write_floats(gradient, row, dim, sum);
+  };
+  finish(call.grad_mean_q, call.scale * grad_score, call.mean_k, call.dim);
+  finish(call.grad_mean_k, call.scale * its_grad_score, call.mean_q, call.dim);
+  finish(call.grad_mean_v, sees ? its_p * its_reach : 0.0f, call.grad_y, call.value_dim);
+}
+
+template <class T, int kLane>
 __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  const InnerFamily family(call, parent, rows.head);
+  if (family.is_one) return spread_inner(rows, n, node, parent, family);
   const float mass = rows.mass_of_parent(parent);
   const Looking<T, kLane> own(rows, node, mass);
   const float log_size = logf(static_cast<float>(node.size));

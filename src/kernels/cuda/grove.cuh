@@ -177,7 +177,7 @@ struct TileSoftmax {
     }
   }
   __device__ float inverse(int h) const {
-    return sum[h] == 0 ? 0.0f : 1.0f / sum[h];
+    return sum[h] == 0 ? 0.0f : fast_inverse(sum[h]);
   }
   __device__ float log_sum(int h) const {
     return sum[h] == 0 ? minus_infinity() : kLn2 * (largest[h] + fast_log2(sum[h]));

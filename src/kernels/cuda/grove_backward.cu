@@ -249,7 +249,7 @@ struct BackwardPlaces {
       const float2 y = reinterpret_cast<const float2*>(call.place_y + view.place_row(p) * kChannels)[lane_of_thread()];
       inner_gain = call.family_dot[row] - warp_sum(y.x * grad_y.x + y.y * grad_y.y);
       energy = call.place_energy[view.place_row(p)];
-      const float inverse = 1.0f / static_cast<float>(place.size);  // a mean: float16 ends at 65504
+      const float inverse = fast_inverse(static_cast<float>(place.size));  // a mean: float16 ends at 65504
       grad_y.x *= inverse, grad_y.y *= inverse;
     }
     places.template set<T>(kGradY, p, grad_y);
@@ -288,7 +288,7 @@ struct BackwardPlaces {
       const Gates gates(places.number(kEnergy, p), softmax.log_sum(h));
       const auto size = static_cast<float>(place.size);
       const float root_mass = family.place >= 0 ? places.number(kRootMass, family.place) : from.mass;
-      const float grad_total = size / static_cast<float>(family.size) * from.grad_energy;
+      const float grad_total = size * fast_inverse(static_cast<float>(family.size)) * from.grad_energy;
       gain *= size;  // rows hold means of grad_out
       const float delta = gates.given * (root_mass * places.number(kInnerGain, p) - from.mass * gates.kept * gain);
       looking.pull[h] = gates.given * grad_total - delta - from.mass * gates.given * gain;
@@ -318,7 +318,7 @@ struct BackwardPlaces {
       const int p = tile.row + row_of(h);
       const GrovePlace place = view.place(p);
       const GroveFamily family = view.family(place.family);
-      const float part = static_cast<float>(place.size) / static_cast<float>(family.size);
+      const float part = static_cast<float>(place.size) * fast_inverse(static_cast<float>(family.size));
       const float* root = family.place >= 0 ? nullptr : root_gradient(view, family, array);
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
@@ -421,7 +421,7 @@ struct BackwardLeaves {
     const float* from = its.place >= 0 ? view.call.place_gradient + (3 * view.place_row(its.place) + array) * kChannels
                                        : root_gradient(view, view.family(its.family), array);
     if (!from) return;
-    const float part = 1.0f / static_cast<float>(its.size);
+    const float part = fast_inverse(static_cast<float>(its.size));
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const float2 x = *reinterpret_cast<const float2*>(from + column_of(n, 0));
@@ -456,7 +456,7 @@ struct BackwardLeaves {
   // Of leaves: e has no gradient, since all of their mass goes to what they see.
   __device__ static void look(const FamilyAbove& from, int size, float gain, Looking& looking, int h) {
     looking.reach[h] = from.mass;
-    looking.pull[h] = from.grad_energy / static_cast<float>(size) - from.mass * gain;
+    looking.pull[h] = from.grad_energy * fast_inverse(static_cast<float>(size)) - from.mass * gain;
   }
 
   template <class Sight>

@@ -87,7 +87,7 @@ struct ForwardGrove {
     const GroveFamily family = view.family(f);
     Target target = target_of(row % 3, f, family.place);
     target.begin = family.begin, target.end = family.end;
-    target.inverse = 1.0f / static_cast<float>(family.size);
+    target.inverse = fast_inverse(static_cast<float>(family.size));
     return target;
   }
   __device__ void put(const Target& target, int n, float x, float y) const {
@@ -146,7 +146,7 @@ struct ForwardGrove {
     float size[2][2];
     sizes(rows, size);
     if (first == last) {
-      const float inverse = 1.0f / static_cast<float>(view.family(first).size);
+      const float inverse = fast_inverse(static_cast<float>(view.family(first).size));
       return fold_family<kSplit>(first, from_lane(rows.family_place, 0), inverse, size, tiles);
     }
     for (int f = first; f <= last; f += kFamiliesAtOnce) {
@@ -200,7 +200,7 @@ struct ForwardGrove {
   __device__ void deliver_energy(int f, int place, float sum) const {
     const Call& call = view.call;
     const GroveFamily family = view.family(f);
-    const float energy = sum / static_cast<float>(family.size);
+    const float energy = sum * fast_inverse(static_cast<float>(family.size));
     if (place >= 0) {
       places.number(kEnergy, place) = energy;
       if (call.place_energy) call.place_energy[view.place_row(place)] = energy;
@@ -308,7 +308,7 @@ struct ForwardGrove {
         }
         energy += view.call.leaf_log_sum[view.leaf_row(row)];
       }
-      const float inverse = 1.0f / static_cast<float>(family.size);
+      const float inverse = fast_inverse(static_cast<float>(family.size));
 #pragma unroll
       for (int a = 0; a < 3; ++a) {
         put_mean(static_cast<PlaceArray>(a), f, family.place, make_float2(inverse * mean[a].x, inverse * mean[a].y));

@@ -65,6 +65,13 @@ __device__ __forceinline__ float fast_log2(float x) {
   return result;
 }
 
+// 1 / x, to about 23 bits.
+__device__ __forceinline__ float fast_inverse(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
+}
+
 // A block's dynamic shared memory, by bytes from its beginning: pointers would be twice as wide.
 __device__ __forceinline__ char* dynamic_shared() {
   extern __shared__ __align__(128) char memory[];
