@@ -17,7 +17,7 @@ bool takes_groves(const AttentionParams&) {
 bool large_groves_fit() {
   return false;
 }
-int64_t saved_size(const AttentionParams&) {
+int64_t saved_size(const AttentionParams&, Keep) {
   return 0;
 }
 int64_t backward_workspace(const AttentionParams&) {

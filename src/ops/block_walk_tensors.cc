@@ -56,10 +56,10 @@ BlockWalkView read_walk(const int64_t*& host, const int64_t*& device) {
 
 }  // namespace
 
-BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device) {
+BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device, GroveLimits largest) {
   const c10::InferenceMode ordinary(false);
   const Forest contracted = contract(forest).forest;
-  const BlockWalk walks[] = {make_block_walk(contracted, kNoGroves), make_block_walk_with_groves(contracted)};
+  const BlockWalk walks[] = {make_block_walk(contracted, kNoGroves), make_block_walk_with_groves(contracted, largest)};
   std::vector<int64_t> host, words;
   for (const BlockWalk& walk : walks) append_walk(walk, host, words);
   for (int64_t tree = 0; tree < forest.num_trees(); ++tree) {
@@ -67,7 +67,8 @@ BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device) {
   }
   return {own_as_tensor(std::move(host)),
           own_as_tensor(std::move(words)).to(device),
-          {walks[0].totals.num_slots, walks[1].totals.num_slots}};
+          {walks[0].totals.num_slots, walks[1].totals.num_slots},
+          static_cast<int64_t>(walks[1].places.size())};
 }
 
 void check_block_walks(const at::Tensor& host, const at::Tensor& device) {

@@ -13,8 +13,9 @@ struct BlockWalkTensors {
   at::Tensor host;    // sizes, and what the host walks, of both kinds
   at::Tensor device;  // the tables of both, and of each root its tree
   int64_t num_slots[2];
+  int64_t num_places;  // of the kind with groves
 };
-BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device);
+BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device, GroveLimits largest = kLargeGroves);
 
 // Throws unless both belong together.
 void check_block_walks(const at::Tensor& host, const at::Tensor& device);

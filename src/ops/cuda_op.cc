@@ -24,11 +24,11 @@ cuda::Rows device_rows(const at::Tensor& tensor) {
   return {const_cast<void*>(tensor.const_data_ptr()), tensor.stride(0), tensor.stride(1)};
 }
 
-// Rows at 16 bytes, as groves want them.
+// Rows at 16 bytes and not too far apart, as groves want them.
 at::Tensor with_aligned_rows(const at::Tensor& tensor) {
   const at::Tensor dense = with_dense_rows(tensor);
   const bool is_aligned = reinterpret_cast<uintptr_t>(dense.const_data_ptr()) % 16 == 0 && dense.stride(0) % 8 == 0 &&
-                          dense.stride(1) % 8 == 0;
+                          dense.stride(1) % 8 == 0 && dense.stride(0) <= std::numeric_limits<int>::max();
   return is_aligned ? dense : dense.clone(at::MemoryFormat::Contiguous);
 }
 
@@ -98,15 +98,16 @@ std::string why_not(const Problem& p) {
   return obstacle ? obstacle : "";
 }
 
-AttentionOutput forward(const Problem& p, at::Tensor& saved) {
+AttentionOutput forward(const Problem& p, bool save, at::Tensor& saved) {
   const c10::DeviceGuard guard(p.q.device());
   const DeviceProblem device(p);
   const auto numbers = p.q.options().dtype(at::kFloat);
   AttentionOutput output;
   output.out = at::empty({p.num_leaves(), p.num_heads(), p.v.size(2)}, p.q.options());
   output.energy = at::empty({device.params.walk.totals.num_roots, p.num_heads()}, numbers);
-  saved = at::empty({cuda::saved_size(device.params)}, numbers);
-  cuda::forward(device.params, {device_rows(output.out), floats(output.energy), floats(saved)},
+  const cuda::Keep keep = save ? cuda::Keep::for_backward : cuda::Keep::nothing;
+  saved = at::empty({cuda::saved_size(device.params, keep)}, numbers);
+  cuda::forward(device.params, {device_rows(output.out), floats(output.energy), floats(saved), keep},
                 current_stream(p.q.device()));
   if (has_empty_trees(p, device)) {
     const at::Tensor energy =
@@ -121,7 +122,7 @@ AttentionGradients backward(const Problem& p, const at::Tensor& given, const at:
   const c10::DeviceGuard guard(p.q.device());
   const DeviceProblem device(p);
   at::Tensor saved = given;
-  if (!saved.defined() || saved.numel() == 0) forward(p, saved);  // the caller kept nothing
+  if (!saved.defined() || saved.numel() == 0) forward(p, true, saved);  // the caller kept nothing
   TORCH_CHECK_VALUE(saved.device() == p.q.device() && saved.scalar_type() == at::kFloat && saved.is_contiguous() &&
                         saved.numel() == cuda::saved_size(device.params),
                     "attention_backward: saved is not what attention gave for this call");

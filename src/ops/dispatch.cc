@@ -54,7 +54,7 @@ ForwardResult run_forward(Problem problem, Implementation requested, bool save) 
   ForwardResult result;
   switch (choose(problem, requested, "forward")) {
     case Implementation::fused:
-      result.output = fused_op::forward(problem, result.saved);
+      result.output = fused_op::forward(problem, save, result.saved);
       break;
     case Implementation::reference:
       result.output = reference_op::forward(problem);

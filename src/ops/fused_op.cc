@@ -105,8 +105,8 @@ std::string why_not(const Problem& p) {
   return "";
 }
 
-AttentionOutput forward(const Problem& p, at::Tensor& saved) {
-  if (p.q.is_cuda()) return cuda_op::forward(p, saved);
+AttentionOutput forward(const Problem& p, bool save, at::Tensor& saved) {
+  if (p.q.is_cuda()) return cuda_op::forward(p, save, saved);
   const HostProblem host(p);
   const cpu::Threads threads = torch_threads();
   AttentionOutput output;
@@ -124,7 +124,7 @@ AttentionGradients backward(const Problem& p, const at::Tensor& given, const at:
   if (p.q.is_cuda()) return cuda_op::backward(p, given, grad_out, grad_energy);
   const HostProblem host(p);
   at::Tensor saved = given;
-  if (!saved.defined() || saved.numel() == 0) forward(p, saved);  // the caller kept nothing
+  if (!saved.defined() || saved.numel() == 0) forward(p, true, saved);  // the caller kept nothing
   TORCH_CHECK_VALUE(saved.is_cpu() && saved.scalar_type() == at::kFloat && saved.is_contiguous() &&
                         saved.numel() == cpu::saved_size(host.params),
                     "attention_backward: saved is not what attention gave for this call");

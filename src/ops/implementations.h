@@ -21,8 +21,8 @@ AttentionGradients backward(const Problem& problem, const at::Tensor& grad_out, 
 namespace fused_op {
 // What keeps the fused kernels from this problem; empty: nothing.
 std::string why_not(const Problem& problem);
-// Sets `saved` to what backward can use; the caller drops it where no backward pass will come.
-AttentionOutput forward(const Problem& problem, at::Tensor& saved);
+// Sets `saved`; backward can use it where `save` was asked for.
+AttentionOutput forward(const Problem& problem, bool save, at::Tensor& saved);
 // Without `saved` forward runs again.
 AttentionGradients backward(const Problem& problem, const at::Tensor& saved, const at::Tensor& grad_out,
                             const at::Tensor& grad_energy);
@@ -31,7 +31,7 @@ AttentionGradients backward(const Problem& problem, const at::Tensor& saved, con
 // The fused kernels for tensors on a CUDA device; fused_op calls them.
 namespace cuda_op {
 std::string why_not(const Problem& problem);
-AttentionOutput forward(const Problem& problem, at::Tensor& saved);
+AttentionOutput forward(const Problem& problem, bool save, at::Tensor& saved);
 AttentionGradients backward(const Problem& problem, const at::Tensor& saved, const at::Tensor& grad_out,
                             const at::Tensor& grad_energy);
 }  // namespace cuda_op

@@ -16,9 +16,10 @@ at::Tensor own_as_tensor(std::vector<int64_t> values);
 
 // Ten tensors: [0] what the plan is for, levels and batches, on the CPU, since the host walks them; [1] families, [2]
 // leaves and [3] nodes as one row an entry, on the device, since only kernels look at them; [4] the walk of the CPU
-// kernels, or of those for CUDA what the host needs, on the CPU; [5] to [8] no numbers, but a length, since tracing knows
-// shapes only and must tell how much forward saves: inner nodes, crown slots, weights and wide members of the CPU's walk,
-// or slots of the walks for CUDA, without and with groves; [9] the walks for CUDA on the device, nothing for the CPU.
+// kernels, or of those for CUDA what the host needs, on the CPU; [5] to [8] no numbers, but a length, since tracing
+// knows shapes only and must tell how much forward saves: inner nodes, crown slots, weights and wide members of the
+// CPU's walk, or slots of the walks for CUDA, without and with groves; [9] the walks for CUDA on the device, nothing
+// for the CPU.
 std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::Device device);
 
 // Throws unless these are ten such tensors, made for `queries` over a forest of `num_nodes` nodes.

@@ -152,11 +152,25 @@ class CudaCase {
     outcome.out = out.load(), outcome.energy = energy_of_trees(energy.values());
     outcome.bits = {out.bits(), energy.bits()};
     outcome.is_clean = out.is_clean_outside() && energy.is_clean_outside() && saved.is_clean_outside();
+    outcome.is_clean = outcome.is_clean && outcome.bits == bits_without_saving();
     run_backward(saved, outcome);
     return outcome;
   }
 
  private:
+  // Of out and energy where no backward pass will come.
+  auto bits_without_saving() -> decltype(CpuOutcome::bits) {
+    DeviceRows out(leaves(), case_.heads, case_.value_dim, storage_, layout_);
+    out.upload();
+    DeviceFloats energy(num_roots() * case_.heads), saved(cuda::saved_size(params_, cuda::Keep::nothing));
+    cuda::forward(params_, {out.device_view(), energy.device_data(), saved.device_data(), cuda::Keep::nothing},
+                  nullptr);
+    check_cuda(cudaDeviceSynchronize());
+    out.download(), energy.download(), saved.download();
+    if (!saved.is_clean_outside()) return {};
+    return {out.bits(), energy.bits()};
+  }
+
   int64_t leaves() const { return case_.forest.num_leaves(); }
   int64_t num_roots() const { return params_.walk.totals.num_roots; }
 

@@ -135,10 +135,12 @@ def test_graphs_replay(mode):
     tensors = inputs(forest, torch.bfloat16)
     expected = run(tensors, forest, "fused", **mode)
     grad = normal(*expected[0].shape, seed=9).to(torch.bfloat16)
+    # leaves of autograd remember the stream that they were first used on
+    fresh = [tensor.detach().clone().requires_grad_() for tensor in tensors]
 
     def step():
-        out = ramify.attention(*tensors, forest, implementation="fused", **mode)
-        return [out, *torch.autograd.grad(out, tensors, grad)]
+        out = ramify.attention(*fresh, forest, implementation="fused", **mode)
+        return [out, *torch.autograd.grad(out, fresh, grad)]
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

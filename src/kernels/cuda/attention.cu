@@ -24,7 +24,7 @@ class Parts {
   int64_t size_ = 0;
 };
 
-int64_t take_saved(const AttentionParams& params, float* saved, Call& call) {
+int64_t take_saved(const AttentionParams& params, Keep keep, float* saved, Call& call) {
   Parts parts(saved);
   const bool is_tied = params.tie == Tie::block;
   const int64_t rows = params.walk.totals.num_slots * params.heads;
@@ -37,14 +37,14 @@ int64_t take_saved(const AttentionParams& params, float* saved, Call& call) {
     call.y = parts.take(rows * params.value_dim);
     call.log_sum = parts.take(rows);
     call.mass = parts.take(rows);
+  }
+  if (keep == Keep::for_backward && takes_groves(params)) {
     const auto place_rows = static_cast<int64_t>(params.walk.places.size()) * params.heads;
     call.place_mean = parts.take(place_rows * 3 * kFastDim);
     call.place_y = parts.take(place_rows * kFastDim);
     call.place_energy = parts.take(place_rows);
     call.place_local_mass = parts.take(place_rows);
-    if (!params.walk.groves.empty()) {
-      call.leaf_value = parts.take(params.walk.totals.num_leaves * params.heads * kFastDim / 2);  // of a half type
-    }
+    call.leaf_value = parts.take(params.walk.totals.num_leaves * params.heads * kFastDim / 2);  // of a half type
   }
   return parts.size();
 }
@@ -119,9 +119,9 @@ bool takes_groves(const AttentionParams& params) {
          params.dim == kFastDim && params.value_dim == kFastDim && params.position_dim == 0;
 }
 
-int64_t saved_size(const AttentionParams& params) {
+int64_t saved_size(const AttentionParams& params, Keep keep) {
   Call call;
-  return take_saved(params, nullptr, call);
+  return take_saved(params, keep, nullptr, call);
 }
 
 int64_t backward_workspace(const AttentionParams& params) {
@@ -133,11 +133,7 @@ void forward(const AttentionParams& params, const ForwardResult& result, void* s
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   Call call = call_of(params);
   call.out = result.out, call.root_energy = result.root_energy;
-  take_saved(params, result.saved, call);
-  if (!result.is_saved_for_backward) {
-    call.place_mean = call.place_y = call.place_energy = call.place_local_mass = nullptr;
-    call.leaf_value = nullptr;
-  }
+  take_saved(params, result.keep, result.saved, call);
   bare_leaves_forward(call, params, stream);
   if (params.tie == Tie::none) return untied_forward(call, params, stream);
   groves_forward(call, params, stream);
@@ -152,7 +148,7 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
   Call call = call_of(params);
   call.grad_out = input.grad_out, call.grad_root_energy = input.grad_root_energy;
   call.grad_q = result.grad_q, call.grad_k = result.grad_k, call.grad_v = result.grad_v;
-  take_saved(params, input.saved, call);
+  take_saved(params, Keep::for_backward, input.saved, call);
   take_workspace(params, workspace, call);
   if (params.position_dim > 0) {  // nodes without siblings have none
     const int64_t rows = (call.num_nodes + call.num_leaves) * call.heads * call.position_dim;

@@ -57,8 +57,9 @@ bool takes_groves(const AttentionParams& params);
 // Whether the current device has the shared memory for walks with kLargeGroves.
 bool large_groves_fit();
 
-// Floats that forward fills for backward.
-int64_t saved_size(const AttentionParams& params);
+// Floats that forward fills, for itself alone or also for backward.
+enum class Keep { nothing, for_backward };
+int64_t saved_size(const AttentionParams& params, Keep keep = Keep::for_backward);
 // Floats that backward needs while it runs.
 int64_t backward_workspace(const AttentionParams& params);
 
@@ -67,7 +68,7 @@ struct ForwardResult {
   Rows out;
   float* root_energy = nullptr;
   float* saved = nullptr;
-  bool is_saved_for_backward = true;  // false: `saved` is only for this call
+  Keep keep = Keep::for_backward;
 };
 void forward(const AttentionParams& params, const ForwardResult& result, void* stream);
 

@@ -52,7 +52,7 @@ struct Call {
   float* leaf_pull = nullptr;
   float *family_grad_y = nullptr, *family_dot = nullptr;  // of groves' families: sums of grad_out, and of grad_out ·
                                                           // out as it is inside the grove
-  float* place_gradient = nullptr;  // of places: of the means of q, k and v
+  float* place_gradient = nullptr;                        // of places: of the means of q, k and v
   float *place_mass = nullptr, *place_grad_energy = nullptr;
   float *leaf_grad_k = nullptr, *leaf_grad_v = nullptr;  // of each head, where heads share keys
   float* grad_position = nullptr;                        // of nodes, then of leaves towards themselves

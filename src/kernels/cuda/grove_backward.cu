@@ -8,7 +8,7 @@
 namespace ramify::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 8, kSumWarps = 8, kPlaceWarps = 4;
 
 // The way up: a family's sums of grad_out and of grad_out · out.
 template <class T>
@@ -17,8 +17,21 @@ struct SumsOfGrove {
 
   // Of a family of leaves: `gain` is the sum of grad_out · a(leaf), over all lanes.
   __device__ void deliver_leaves(int f, int place, float2 sum, float gain) const {
-    if (place >= 0) gain = view.call.place_local_mass[view.place_row(place)] * gain + dot_with_y(place, sum);
-    deliver(f, place, sum, warp_sum(gain));
+    deliver_leaves(f, place, sum, gain, family_value(place));
+  }
+  // y and pi of a family inside the grove.
+  struct FamilyValue {
+    float2 y;
+    float mass;
+  };
+  __device__ FamilyValue family_value(int place) const {
+    if (place < 0) return {make_float2(0, 0), 1};
+    const int64_t row = view.place_row(place);
+    return {reinterpret_cast<const float2*>(view.call.place_y + row * kChannels)[lane_of_thread()],
+            view.call.place_local_mass[row]};
+  }
+  __device__ void deliver_leaves(int f, int place, float2 sum, float gain, const FamilyValue& its) const {
+    deliver(f, place, sum, warp_sum(its.mass * gain + its.y.x * sum.x + its.y.y * sum.y));
   }
   __device__ float dot_with_y(int place, float2 x) const {
     const float2 y =
@@ -55,6 +68,7 @@ struct SumsOfGrove {
       x[i] = *reinterpret_cast<const uint4*>(grad + 4 * i * call.grad_out.row_stride);
       a[i] = *reinterpret_cast<const uint4*>(value + 4 * i * call.heads * kChannels);
     }
+    const FamilyValue its = family_value(place);
     float sum[8] = {}, gain = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -76,7 +90,7 @@ struct SumsOfGrove {
       total.x = from_lane(total.x, lane / 4), total.y = from_lane(total.y, lane / 4);
       if (lane % 4 == w) own = total;
     }
-    deliver_leaves(f, place, own, gain);
+    deliver_leaves(f, place, own, gain, its);
   }
   __device__ void sum_tile(const TileRows& rows) const {
     const GroveTile& tile = rows.tile;
@@ -110,13 +124,13 @@ struct SumsOfGrove {
 
   __device__ void run() const {
     const BlockGrove& grove = view.grove;
-    for (int t = warp_of_thread(); t < grove.num_leaf_tiles; t += kWarps) {
+    for (int t = warp_of_thread(); t < grove.num_leaf_tiles; t += kSumWarps) {
       const GroveTile tile = view.tile(t);
       if (tile.num_keys > kRows) continue;
       const TileRows rows = view.leaf_rows(tile);
       rows.is_one_family_of_16() ? sum_family_of_16(rows) : sum_tile(rows);
     }
-    for (int f = warp_of_thread(); grove.has_wide && f < grove.num_leaf_families; f += kWarps) {
+    for (int f = warp_of_thread(); grove.has_wide && f < grove.num_leaf_families; f += kSumWarps) {
       const GroveFamily family = view.family(f);
       if (family.end - family.begin <= kRows) continue;
       float2 sum = make_float2(0, 0);
@@ -131,7 +145,7 @@ struct SumsOfGrove {
     for (int r = 0; r < grove.num_rounds; ++r) {
       __syncthreads();
       const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
-      for (int f = round.family_begin + warp_of_thread(); f < round.family_end; f += kWarps) sum_family(f);
+      for (int f = round.family_begin + warp_of_thread(); f < round.family_end; f += kSumWarps) sum_family(f);
     }
   }
   __device__ void sum_family(int f) const {
@@ -157,7 +171,7 @@ struct SumsOfGrove {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kWarps * 32) grove_sums_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kSumWarps * 32, 4) grove_sums_kernel(const __grid_constant__ Call call) {
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
   if (grove.num_places == 0 && grove.is_whole) return;
@@ -260,7 +274,7 @@ struct BackwardPlaces {
     if (place < 0) return root_above(view, family);
     return {places.number(kMass, place), places.number(kGradEnergy, place)};
   }
-  // Where the gradient of a place's mean lies once its own tile is done: k itself is needed longest.
+  // Where the gradient of a place's mean lies once its own tile is done.
   __device__ static PlaceArray gradient_of(PlaceArray array) {
     return array == kK ? kGradY : array;
   }
@@ -293,25 +307,23 @@ struct BackwardPlaces {
       const float delta = gates.given * (root_mass * places.number(kInnerGain, p) - from.mass * gates.kept * gain);
       looking.pull[h] = gates.given * grad_total - delta - from.mass * gates.given * gain;
       looking.reach[h] = from.mass * gates.given * size;
-      if (lane_of_thread() % 4 == 0) {
+      if (warp_of_thread() == 0 && lane_of_thread() % 4 == 0) {
         places.number(kGradEnergy, p) = delta + gates.kept * grad_total;
         places.number(kMass, p) = from.mass * gates.kept, places.number(kRootMass, p) = root_mass;
       }
     }
     differentiate(looking, inverse, view.call.scale, s, grad_p);
-    // one at a time, each over what is no longer needed
-    differentiate_array<true>(rows, kV, grad_p, kGradY);
-    differentiate_array<true>(rows, kK, s, kQ);
-    differentiate_array<false>(rows, kQ, s, kK);
-  }
-
-  template <bool kTranspose>
-  __device__ void differentiate_array(const TileRows& rows, PlaceArray array, const float (&weights)[2][4],
-                                      PlaceArray with) const {
-    const GroveTile& tile = rows.tile;
+    // an array a warp
     float c[8][4] = {};
-    add_gradient<T, true, kTranspose>(c, weights, places.tile(with, tile));
-    __syncwarp();
+    const int array = warp_of_thread();
+    if (array == kQ) add_gradient<T, true, false>(c, s, places.tile(kK, tile));
+    if (array == kK) add_gradient<T, true, true>(c, s, places.tile(kQ, tile));
+    if (array == kV) add_gradient<T, true, true>(c, grad_p, places.tile(kGradY, tile));
+    __syncthreads();
+    if (array <= kV) set_gradient(tile, static_cast<PlaceArray>(array), c);
+  }
+  // Adds each row's share of what its family's mean got.
+  __device__ void set_gradient(const GroveTile& tile, PlaceArray array, const float (&c)[8][4]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (row_of(h) >= tile.num_rows) continue;
@@ -323,8 +335,7 @@ struct BackwardPlaces {
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         const int channel = column_of(n, 0);
-        float2 x = make_float2(c[n][2 * h], c[n][2 * h + 1]);
-        float2 above = make_float2(0, 0);
+        float2 x = make_float2(c[n][2 * h], c[n][2 * h + 1]), above = make_float2(0, 0);
         if (family.place >= 0) {
           above = places.template floats<float2>(gradient_of(array), family.place, channel);
         } else if (root) {
@@ -334,7 +345,6 @@ struct BackwardPlaces {
         places.template floats<float2>(gradient_of(array), p, channel) = x;
       }
     }
-    __syncwarp();
   }
 
   // A place's gradients: to the leaf that it is, or to where the leaves of its family find them.
@@ -362,22 +372,21 @@ struct BackwardPlaces {
   __device__ void run() const {
     const BlockGrove& grove = view.grove;
 #pragma unroll 4
-    for (int p = warp_of_thread(); p < grove.num_places; p += warps_of_block()) fill_place(p);
-    for (int r = grove.num_rounds - 1; r >= 0; --r) {
-      __syncthreads();
-      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
-      for (int t = round.tile_begin + warp_of_thread(); t < round.tile_end; t += warps_of_block()) {
-        differentiate_tile(view.tile(t));
-      }
-    }
+    for (int p = warp_of_thread(); p < grove.num_places; p += kPlaceWarps) fill_place(p);
     __syncthreads();
+    for (int r = grove.num_rounds - 1; r >= 0; --r) {
+      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
+      for (int t = round.tile_begin; t < round.tile_end; ++t) differentiate_tile(view.tile(t));
+      __syncthreads();
+    }
 #pragma unroll 4
-    for (int p = warp_of_thread(); p < grove.num_places; p += warps_of_block()) deliver(p);
+    for (int p = warp_of_thread(); p < grove.num_places; p += kPlaceWarps) deliver(p);
   }
 };
 
 template <class T>
-__global__ void __launch_bounds__(128) grove_places_kernel(const __grid_constant__ Call call, int most_places) {
+__global__ void __launch_bounds__(kPlaceWarps * 32, 5)
+    grove_places_kernel(const __grid_constant__ Call call, int most_places) {
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
   if (grove.num_places > 0) BackwardPlaces<T>{{call, grove, item.head}, {0, most_places}}.run();
@@ -667,8 +676,8 @@ dim3 grid_of(const Call& call, const AttentionParams& params, int chunks = 1) {
 void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const BlockTotals& totals = params.walk.totals;
   if (totals.grove_places == 0 && params.walk.grove_roots.empty()) return;  // every tree is one family
-  with_storage(params,
-               [&]<class T>() { launch(grove_sums_kernel<T>, grid_of(call, params), kWarps * 32, 0, stream, call); });
+  with_storage(
+      params, [&]<class T>() { launch(grove_sums_kernel<T>, grid_of(call, params), kSumWarps * 32, 0, stream, call); });
 }
 
 void groves_backward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
@@ -677,9 +686,8 @@ void groves_backward(const Call& call, const AttentionParams& params, cudaStream
   const auto chunks = static_cast<int>((totals.grove_tiles + kWarps - 1) / kWarps);
   with_storage(params, [&]<class T>() {
     if (most_places > 0) {
-      const int warps = most_places <= kRows ? 1 : 4;  // of one tile: nothing to share
-      launch(grove_places_kernel<T>, grid_of(call, params), warps * 32, BackwardPlaces<T>::Memory::size(most_places),
-             stream, call, most_places);
+      launch(grove_places_kernel<T>, grid_of(call, params), kPlaceWarps * 32,
+             BackwardPlaces<T>::Memory::size(most_places), stream, call, most_places);
     }
     const dim3 grid = grid_of(call, params, chunks);
     constexpr size_t memory = BackwardLeaves<T>::kMemory;

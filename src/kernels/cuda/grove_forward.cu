@@ -128,9 +128,10 @@ struct ForwardGrove {
           load_matrices<true>(b, (at ^ (n << 4)) + (tiles[a].low - tiles[a].high));
           multiply_add<T>(c[0], high, b[0], b[1]), multiply_add<T>(c[1], high, b[2], b[3]);
         }
-        if (lane_of_thread() / 4 == n) mean = make_float2(inverse * c[0][0], inverse * c[0][1]);
-        if (lane_of_thread() / 4 == n + 1) mean = make_float2(inverse * c[1][0], inverse * c[1][1]);
+        if (lane_of_thread() / 4 == n) mean = make_float2(c[0][0], c[0][1]);
+        if (lane_of_thread() / 4 == n + 1) mean = make_float2(c[1][0], c[1][1]);
       }
+      mean.x *= inverse, mean.y *= inverse;
       put_mean(static_cast<PlaceArray>(a), f, place, mean);
     }
   }
