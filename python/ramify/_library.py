@@ -66,8 +66,10 @@ def _saved_size_on_cuda(q, k, v, plan, positions, alpha, tie, causal, window):
               and (positions is None or positions.shape[2] == 0))
     rows = plan[6 if groves else 5].shape[0] * q.shape[1]
     means = _padded(rows * dims[0]) + _padded(rows * dims[1])
-    leaves = _padded(q.shape[0] * q.shape[1])
-    size = (2 if tied else 1) * means + (3 if tied else 1) * _padded(rows) + leaves
+    leaves = _padded(2 * q.shape[0] * q.shape[1])
+    size = (2 if tied else 1) * means + _padded(rows) + leaves
+    if tied:
+        size += _padded(2 * rows) + _padded(rows)
     if groves:
         places = plan[7].shape[0] * q.shape[1]
         size += _padded(3 * 64 * places) + _padded(64 * places) + 2 * _padded(places) + _padded(32 * q.shape[0] * q.shape[1])

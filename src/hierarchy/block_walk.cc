@@ -253,6 +253,7 @@ class BlockWalkBuilder {
         place.family = static_cast<int16_t>(number), place.size = static_cast<int32_t>(child.size);
         if (child.is_leaf()) {
           place.leaf_row = static_cast<int16_t>(child.first_leaf - grove.leaf_begin);
+          grove.has_leaf_places = 1;
         } else {
           place.own_family = static_cast<int16_t>(own_family_[c]);
           walk_.grove_families[grove.family_begin + place.own_family].place = num_places();

@@ -12,10 +12,12 @@ class Parts {
  public:
   explicit Parts(float* data) : data_(data) {}
 
-  float* take(int64_t count) {
+  template <class Record = float>
+  Record* take(int64_t count) {
     float* part = data_ ? data_ + size_ : nullptr;
-    size_ += (count + 15) / 16 * 16;
-    return part;
+    const int64_t floats = count * static_cast<int64_t>(sizeof(Record) / sizeof(float));
+    size_ += (floats + 15) / 16 * 16;
+    return reinterpret_cast<Record*>(part);
   }
   int64_t size() const { return size_; }
 
@@ -31,11 +33,11 @@ int64_t take_saved(const AttentionParams& params, Keep keep, float* saved, Call&
   call.mean_k = parts.take(rows * params.dim);
   call.mean_v = parts.take(rows * params.value_dim);
   call.energy = parts.take(rows);
-  call.leaf_log_sum = parts.take(params.walk.totals.num_leaves * params.heads);
+  call.leaf_log_sum = parts.take<LogSum>(params.walk.totals.num_leaves * params.heads);
   if (is_tied) {
     call.mean_q = parts.take(rows * params.dim);
     call.y = parts.take(rows * params.value_dim);
-    call.log_sum = parts.take(rows);
+    call.log_sum = parts.take<LogSum>(rows);
     call.mass = parts.take(rows);
   }
   if (keep == Keep::for_backward && takes_groves(params)) {

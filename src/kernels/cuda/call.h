@@ -6,6 +6,14 @@
 
 namespace ramify::cuda {
 
+// A log-sum of exponentials, in two parts: large scores would leave their sum few digits for the weights of backward.
+struct LogSum {
+  float largest, rest;
+
+  __device__ float total() const { return largest + rest; }
+  __device__ float log_weight(float score) const { return (score - largest) - rest; }
+};
+
 // Slots are rows of the crown's nodes and of the groves' roots. All arrays of floats are [rows, heads] or
 // [rows, heads, dim].
 struct Call {
@@ -34,8 +42,8 @@ struct Call {
   float* root_energy = nullptr;
   float *mean_q = nullptr, *mean_k = nullptr, *mean_v = nullptr;  // of slots
   float* y = nullptr;                                             // of slots; a(C) on the way up
-  float *energy = nullptr, *log_sum = nullptr, *mass = nullptr;   // of slots: e, g, pi
-  float* leaf_log_sum = nullptr;                                  // of leaves: t
+  float *energy = nullptr, *mass = nullptr;                       // of slots: e, pi
+  LogSum *log_sum = nullptr, *leaf_log_sum = nullptr;             // of slots: g; of leaves: t
   // of places inside their grove, and a(C) of leaves; nullptr: no backward pass will come
   float *place_mean = nullptr, *place_y = nullptr;  // of q, k and v; y
   float *place_energy = nullptr, *place_local_mass = nullptr;

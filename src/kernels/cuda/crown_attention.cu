@@ -42,12 +42,12 @@ struct RunningSoftmax {
     largest = next;
   }
   // Leaves the weighted mean in `values`; returns the log-sum-exp.
-  __device__ float finish() {
-    if (largest == minus_infinity() && sum == 0) return largest;
+  __device__ LogSum finish() {
+    if (largest == minus_infinity() && sum == 0) return {largest, 0};
     const float inverse = 1.0f / sum;
 #pragma unroll
     for (int j = 0; j < kLane; ++j) values[j] *= inverse;
-    return largest + logf(sum);
+    return {largest, logf(sum)};
   }
 };
 
@@ -118,7 +118,7 @@ __device__ void attend_inner(const NodeRows<T, kLane>& rows, int64_t n, const Bl
   fill(values, 0.0f);
   family.add_rows(values, sum == 0 ? 0.0f : p / sum, call.mean_v, call.value_dim);
   write_floats(call.y, row, call.value_dim, values);
-  if (lane == 0) call.log_sum[row] = sum == 0 ? minus_infinity() : largest + logf(sum);
+  if (lane == 0) call.log_sum[row] = {largest, sum == 0 ? 0.0f : logf(sum)};
 }
 
 template <class T, int kLane>
@@ -151,7 +151,7 @@ __device__ void attend(const NodeRows<T, kLane>& rows, int64_t n) {
     }
     softmax.add(scores, v);
   }
-  const float log_sum = softmax.finish();
+  const LogSum log_sum = softmax.finish();
   if (node.num_children == 0) {
     write_row<T>(call.out, node.first_leaf, rows.head, call.value_dim, softmax.values);
     if (lane_of_thread() == 0) call.leaf_log_sum[rows.leaf_row(node.first_leaf)] = log_sum;
@@ -246,7 +246,7 @@ __device__ void descend(const NodeRows<T, kLane>& rows, int64_t n) {
   }
   const int64_t row = rows.slot_row(node);
   const float total = rows.total(node);
-  add_scaled(above, mass * share_of(call.log_sum[row], total), own);
+  add_scaled(above, mass * share_of(call.log_sum[row].total(), total), own);
   write_floats(call.y, row, call.value_dim, above);
   if (lane_of_thread() == 0) call.mass[row] = mass * share_of(call.energy[row], total);
 }
@@ -281,7 +281,7 @@ __device__ void take_gain(const NodeRows<T, kLane>& rows, int64_t n) {
     return;
   }
   const Sight sight = sight_of(call, n, node, parent);
-  const float log_sum = call.leaf_log_sum[rows.leaf_row(node.first_leaf)];
+  const LogSum log_sum = call.leaf_log_sum[rows.leaf_row(node.first_leaf)];
   float q[kLane], gain = 0;
   rows.q(node, q);
   for (int64_t other = sight.begin; other < sight.end; ++other) {
@@ -291,7 +291,7 @@ __device__ void take_gain(const NodeRows<T, kLane>& rows, int64_t n) {
     rows.k(sibling, k), rows.v(sibling, v);
     const float score = call.scale * warp_sum(lane_dot(q, k)) + logf(static_cast<float>(sibling.size)) +
                         rows.position_score(n, other, node);
-    gain += expf(score - log_sum) * warp_sum(lane_dot(grad, v));
+    gain += expf(log_sum.log_weight(score)) * warp_sum(lane_dot(grad, v));
   }
   if (lane_of_thread() == 0) call.leaf_pull[rows.leaf_row(node.first_leaf)] = rows.mass_of_parent(parent) * gain;
 }
@@ -358,7 +358,7 @@ __device__ void weigh(const NodeRows<T, kLane>& rows, int64_t n) {
   }
   const int64_t row = rows.slot_row(node);
   const float total = rows.total(node);
-  const float kept = share_of(call.energy[row], total), given = share_of(call.log_sum[row], total);
+  const float kept = share_of(call.energy[row], total), given = share_of(call.log_sum[row].total(), total);
   const float delta = given * call.inner_gain[row] - kept * call.gain[row];
   call.grad_energy[row] = delta + kept * grad_total;
   call.pull[row] = given * grad_total - delta - call.gain[row];
@@ -368,7 +368,8 @@ __device__ void weigh(const NodeRows<T, kLane>& rows, int64_t n) {
 // A child as one that looks: everything that its weights need.
 template <class T, int kLane>
 struct Looking {
-  float log_sum, pull, reach;
+  LogSum log_sum;
+  float pull, reach;
 
   __device__ Looking(const NodeRows<T, kLane>& rows, const BlockNode& node, float parent_mass) {
     const Call& call = rows.call;
@@ -398,9 +399,9 @@ __device__ void spread_inner(const NodeRows<T, kLane>& rows, int64_t n, const Bl
   const float grad_p = InnerFamily::dot(call.grad_y + v_row, call.mean_v + their_v_row, call.value_dim);
   const float its_score = call.scale * InnerFamily::dot(call.mean_k + k_row, call.mean_q + their_k_row, call.dim);
   const float its_grad_p = InnerFamily::dot(call.mean_v + v_row, call.grad_y + their_v_row, call.value_dim);
-  const float p = is_seen ? expf(score + family.log_size - call.log_sum[row]) : 0.0f;
+  const float p = is_seen ? expf(call.log_sum[row].log_weight(score + family.log_size)) : 0.0f;
   const float log_size = logf(static_cast<float>(node.size));
-  const float its_p = sees ? expf(its_score + log_size - call.log_sum[family.row]) : 0.0f;
+  const float its_p = sees ? expf(call.log_sum[family.row].log_weight(its_score + log_size)) : 0.0f;
   const float grad_score = is_seen ? p * (call.pull[row] + call.reach[row] * grad_p) : 0.0f;
   const float its_reach = call.reach[family.row];
   const float its_grad_score = sees ? its_p * (call.pull[family.row] + its_reach * its_grad_p) : 0.0f;
@@ -464,7 +465,7 @@ __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
       if (is_seen) {
         const float score =
             call.scale * warp_sum(lane_dot(q, their_k[i])) + logf(static_cast<float>(sibling.size)) + position;
-        const float p = expf(score - own.log_sum);
+        const float p = expf(own.log_sum.log_weight(score));
         const float grad_score = p * (own.pull + own.reach * warp_sum(lane_dot(grad, their_v[i])));
         add_scaled(grad_q, call.scale * grad_score, their_k[i]);
         grad_scores += grad_score;
@@ -472,7 +473,7 @@ __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
       if (sees) {
         const Looking<T, kLane> its(rows, sibling, mass);
         const float score = call.scale * warp_sum(lane_dot(their_q[i], k)) + log_size + position;
-        const float p = expf(score - its.log_sum);
+        const float p = expf(its.log_sum.log_weight(score));
         const float grad_score = p * (its.pull + its.reach * warp_sum(lane_dot(their_grad[i], v)));
         add_scaled(grad_k, call.scale * grad_score, their_q[i]);
         add_scaled(grad_v, p * its.reach, their_grad[i]);

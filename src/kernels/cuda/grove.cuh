@@ -179,8 +179,12 @@ struct TileSoftmax {
   __device__ float inverse(int h) const {
     return sum[h] == 0 ? 0.0f : fast_inverse(sum[h]);
   }
+  __device__ LogSum parts(int h) const {
+    if (sum[h] == 0) return {minus_infinity(), 0};
+    return {kLn2 * largest[h], kLn2 * fast_log2(sum[h])};
+  }
   __device__ float log_sum(int h) const {
-    return sum[h] == 0 ? minus_infinity() : kLn2 * (largest[h] + fast_log2(sum[h]));
+    return parts(h).total();
   }
 };
 

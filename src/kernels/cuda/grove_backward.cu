@@ -8,7 +8,7 @@
 namespace ramify::cuda {
 namespace {
 
-constexpr int kWarps = 8, kSumWarps = 8, kPlaceWarps = 4;
+constexpr int kWarps = 8, kPlaceWarps = 4;
 
 // The way up: a family's sums of grad_out and of grad_out · out.
 template <class T>
@@ -122,30 +122,27 @@ struct SumsOfGrove {
     gain += grad.x * value.x + grad.y * value.y;
   }
 
-  __device__ void run() const {
-    const BlockGrove& grove = view.grove;
-    for (int t = warp_of_thread(); t < grove.num_leaf_tiles; t += kSumWarps) {
-      const GroveTile tile = view.tile(t);
-      if (tile.num_keys > kRows) continue;
-      const TileRows rows = view.leaf_rows(tile);
-      rows.is_one_family_of_16() ? sum_family_of_16(rows) : sum_tile(rows);
-    }
-    for (int f = warp_of_thread(); grove.has_wide && f < grove.num_leaf_families; f += kSumWarps) {
-      const GroveFamily family = view.family(f);
-      if (family.end - family.begin <= kRows) continue;
-      float2 sum = make_float2(0, 0);
-      float gain = 0;
+  // The families of a tile's leaves; a wide one with its first tile.
+  __device__ void sum_leaves(const GroveTile& tile) const {
+    const TileRows rows = view.leaf_rows(tile);
+    if (tile.num_keys <= kRows) return rows.is_one_family_of_16() ? sum_family_of_16(rows) : sum_tile(rows);
+    if (tile.row != tile.key) return;
+    float2 sum = make_float2(0, 0);
+    float gain = 0;
 #pragma unroll 4
-      for (int row = family.begin; row < family.end; ++row) {
-        const auto* value = reinterpret_cast<const uint32_t*>(view.leaf_value<T>(row));
-        add(view.leaf_pair<T>(view.call.grad_out, row), unpack2<T>(value[lane_of_thread()]), sum, gain);
-      }
-      deliver_leaves(f, family.place, sum, gain);
+    for (int row = tile.key; row < tile.key + tile.num_keys; ++row) {
+      const auto* value = reinterpret_cast<const uint32_t*>(view.leaf_value<T>(row));
+      add(view.leaf_pair<T>(view.call.grad_out, row), unpack2<T>(value[lane_of_thread()]), sum, gain);
     }
+    deliver_leaves(rows.first_family(), from_lane(rows.family_place, 0), sum, gain);
+  }
+  // The families above them, by one warp.
+  __device__ void sum_places() const {
+    const BlockGrove& grove = view.grove;
     for (int r = 0; r < grove.num_rounds; ++r) {
-      __syncthreads();
       const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
-      for (int f = round.family_begin + warp_of_thread(); f < round.family_end; f += kSumWarps) sum_family(f);
+      for (int f = round.family_begin; f < round.family_end; ++f) sum_family(f);
+      __syncwarp();
     }
   }
   __device__ void sum_family(int f) const {
@@ -170,12 +167,30 @@ struct SumsOfGrove {
   }
 };
 
+// A block has up to 8 tiles of a grove and head, a warp each.
+struct TileItem {
+  int head;
+  int64_t grove;
+  int tile;
+};
+__device__ __forceinline__ TileItem tile_item(const Call& call, int chunks) {
+  const int64_t item = blockIdx.x / call.heads;
+  return {static_cast<int>(blockIdx.x % call.heads), item / chunks,
+          static_cast<int>(item % chunks) * kWarps + warp_of_thread()};
+}
+
 template <class T>
-__global__ void __launch_bounds__(kSumWarps * 32, 4) grove_sums_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kWarps * 32, 4) grove_sums_kernel(const __grid_constant__ Call call, int chunks) {
+  const TileItem item = tile_item(call, chunks);
+  const BlockGrove& grove = call.groves[item.grove];
+  if (item.tile >= grove.num_leaf_tiles || (grove.num_places == 0 && grove.is_whole)) return;
+  const SumsOfGrove<T> sums{{call, grove, item.head}};
+  sums.sum_leaves(sums.view.tile(item.tile));
+}
+template <class T>
+__global__ void __launch_bounds__(32) grove_place_sums_kernel(const __grid_constant__ Call call) {
   const HeadItem item = head_item(call);
-  const BlockGrove& grove = call.groves[item.item];
-  if (grove.num_places == 0 && grove.is_whole) return;
-  SumsOfGrove<T>{{call, grove, item.head}}.run();
+  SumsOfGrove<T>{{call, call.groves[item.item], item.head}}.sum_places();
 }
 
 // What a row's weights pull at: the gradient of a score is p · (pull + reach · grad_out · v).
@@ -556,13 +571,13 @@ struct BackwardLeaves {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (row_of(h) >= rows.tile.num_rows) continue;
-      const float log_sum = view.call.leaf_log_sum[view.leaf_row(rows.tile.row + row_of(h))];
+      const LogSum log_sum = view.call.leaf_log_sum[view.leaf_row(rows.tile.row + row_of(h))];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float& x = p[n][2 * h + j];
-          x = sight.sees(h, n, j, first_key) ? fast_exp2(kLog2E * (view.call.scale * x - log_sum)) : 0.0f;
+          x = sight.sees(h, n, j, first_key) ? fast_exp2(kLog2E * log_sum.log_weight(view.call.scale * x)) : 0.0f;
         }
       }
     }
@@ -650,22 +665,22 @@ struct BackwardLeaves {
   }
 };
 
-// A block has up to 8 tiles of a grove and head, a warp each.
 template <class T, bool kWeighWide>
 __global__ void __launch_bounds__(kWarps * 32, 3) grove_leaves_kernel(const __grid_constant__ Call call, int chunks) {
-  const int head = static_cast<int>(blockIdx.x % call.heads);
-  const auto item = static_cast<int64_t>(blockIdx.x / call.heads);
-  const BlockGrove& grove = call.groves[item / chunks];
-  const int t = static_cast<int>(item % chunks) * kWarps + warp_of_thread();
-  if (t >= grove.num_leaf_tiles) return;
-  const BackwardLeaves<T> leaves(call, grove, head);
-  kWeighWide ? leaves.run_wide(t) : leaves.run(t);
+  const TileItem item = tile_item(call, chunks);
+  const BlockGrove& grove = call.groves[item.grove];
+  if (item.tile >= grove.num_leaf_tiles) return;
+  const BackwardLeaves<T> leaves(call, grove, item.head);
+  kWeighWide ? leaves.run_wide(item.tile) : leaves.run(item.tile);
 }
 
 template <class Function>
 void with_storage(const AttentionParams& params, const Function& function) {
   params.storage == Storage::bfloat16 ? function.template operator()<__nv_bfloat16>()
                                       : function.template operator()<__half>();
+}
+int chunks_of(const AttentionParams& params) {
+  return static_cast<int>((params.walk.totals.grove_tiles + kWarps - 1) / kWarps);
 }
 dim3 grid_of(const Call& call, const AttentionParams& params, int chunks = 1) {
   return dim3(static_cast<unsigned>(params.walk.groves.size() * call.heads * chunks));
@@ -676,14 +691,17 @@ dim3 grid_of(const Call& call, const AttentionParams& params, int chunks = 1) {
 void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const BlockTotals& totals = params.walk.totals;
   if (totals.grove_places == 0 && params.walk.grove_roots.empty()) return;  // every tree is one family
-  with_storage(
-      params, [&]<class T>() { launch(grove_sums_kernel<T>, grid_of(call, params), kSumWarps * 32, 0, stream, call); });
+  const int chunks = chunks_of(params);
+  with_storage(params, [&]<class T>() {
+    launch(grove_sums_kernel<T>, grid_of(call, params, chunks), kWarps * 32, 0, stream, call, chunks);
+    if (totals.grove_places > 0) launch(grove_place_sums_kernel<T>, grid_of(call, params), 32, 0, stream, call);
+  });
 }
 
 void groves_backward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const BlockTotals& totals = params.walk.totals;
   const auto most_places = static_cast<int>(totals.grove_places);
-  const auto chunks = static_cast<int>((totals.grove_tiles + kWarps - 1) / kWarps);
+  const int chunks = chunks_of(params);
   with_storage(params, [&]<class T>() {
     if (most_places > 0) {
       launch(grove_places_kernel<T>, grid_of(call, params), kPlaceWarps * 32,

@@ -274,7 +274,7 @@ struct ForwardGrove {
         for (int h = 0; h < 2; ++h) {
           number_of_row(row_of(h)) = softmax.log_sum(h);
           if (is_wide && row_of(h) < tile.num_rows) {
-            view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.log_sum(h);
+            view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
           }
         }
       }
@@ -296,25 +296,28 @@ struct ForwardGrove {
 
   // Families of several tiles, from global memory, which the caches still have.
   __device__ void fold_wide_leaves() const {
-    for (int f = warp_of_thread(); f < view.grove.num_leaf_families; f += kWarps) {
+    constexpr int kParts = 4;  // q, k, v and the energy
+    for (int i = warp_of_thread(); i < kParts * view.grove.num_leaf_families; i += kWarps) {
+      const int f = i / kParts, part = i % kParts;
       const GroveFamily family = view.family(f);
       if (family.end - family.begin <= kRows) continue;
-      float2 mean[3] = {};
-      float energy = 0;
-      for (int row = family.begin; row < family.end; ++row) {
-#pragma unroll
-        for (int a = 0; a < 3; ++a) {
-          const float2 x = view.leaf_pair<T>(tensor(a), row);
-          mean[a].x += x.x, mean[a].y += x.y;
+      if (part < 3) {
+        float2 sum = make_float2(0, 0);
+#pragma unroll 8
+        for (int row = family.begin; row < family.end; ++row) {
+          const float2 x = view.leaf_pair<T>(tensor(part), row);
+          sum.x += x.x, sum.y += x.y;
         }
-        energy += view.call.leaf_log_sum[view.leaf_row(row)];
+        const float inverse = fast_inverse(static_cast<float>(family.size));
+        put_mean(static_cast<PlaceArray>(part), f, family.place, make_float2(inverse * sum.x, inverse * sum.y));
+      } else {
+        float sum = 0;
+        for (int row = family.begin + lane_of_thread(); row < family.end; row += 32) {
+          sum += view.call.leaf_log_sum[view.leaf_row(row)].total();
+        }
+        sum = warp_sum(sum);
+        if (lane_of_thread() == 0) deliver_energy(f, family.place, sum);
       }
-      const float inverse = fast_inverse(static_cast<float>(family.size));
-#pragma unroll
-      for (int a = 0; a < 3; ++a) {
-        put_mean(static_cast<PlaceArray>(a), f, family.place, make_float2(inverse * mean[a].x, inverse * mean[a].y));
-      }
-      if (lane_of_thread() == 0) deliver_energy(f, family.place, energy);
     }
   }
 
@@ -434,7 +437,7 @@ struct ForwardGrove {
       if (tile.num_keys <= kRows) load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
       rows = view.leaf_rows(tile);
     }
-    if (grove.num_places > 0) set_leaf_places();
+    if (grove.has_leaf_places) set_leaf_places();
     if (has_tile) {
       if (!view.call.is_causal && rows.is_one_family_of_16()) {
         attend_leaves(rows, FullSight{view.call.include_self});

@@ -142,9 +142,9 @@ struct NodeRows {
 
   // t(C)
   __device__ float total(const BlockNode& node) const {
-    if (is_leaf(node)) return call.leaf_log_sum[leaf_row(node.first_leaf)];
+    if (is_leaf(node)) return call.leaf_log_sum[leaf_row(node.first_leaf)].total();
     const float energy = call.energy[slot_row(node)];
-    return call.is_tied ? log_add(energy, call.log_sum[slot_row(node)]) : energy;
+    return call.is_tied ? log_add(energy, call.log_sum[slot_row(node)].total()) : energy;
   }
 
   // A row of positions, as lanes share it; -1: none.

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) leaves_forward_kernel(const __grid_c
 #pragma unroll
   for (int j = 0; j < kLane; ++j) values[j] *= inverse;
   write_row<T>(call.out, leaf, rows.head, call.value_dim, values);
-  if (lane_of_thread() == 0) call.leaf_log_sum[rows.leaf_row(leaf)] = largest + logf(sum);
+  if (lane_of_thread() == 0) call.leaf_log_sum[rows.leaf_row(leaf)] = {largest, logf(sum)};
 }
 
 // A score of leaf `leaf`, and its gradient.
@@ -68,7 +68,7 @@ __device__ Scored look(const NodeRows<T, kLane>& rows, int64_t leaf, const float
                        const float (&grad_out)[kLane], const float (&k)[kLane], const float (&v)[kLane], float offset) {
   const Call& call = rows.call;
   const float score = call.scale * warp_sum(lane_dot(q, k)) + offset;
-  const float p = expf(score - call.leaf_log_sum[rows.leaf_row(leaf)]);
+  const float p = expf(call.leaf_log_sum[rows.leaf_row(leaf)].log_weight(score));
   return {p, p * (call.leaf_pull[rows.leaf_row(leaf)] + warp_sum(lane_dot(grad_out, v)))};
 }
 
@@ -84,13 +84,13 @@ __global__ void __launch_bounds__(kThreads) leaves_backward_kernel(const __grid_
   float q[kLane], grad_out[kLane], mean_k[kLane], grad_q[kLane], gain = 0;
   rows.q(node, q), rows.grad_y(node, grad_out);
   fill(mean_k, 0.0f), fill(grad_q, 0.0f);
-  const float log_sum = call.leaf_log_sum[rows.leaf_row(leaf)];
+  const LogSum log_sum = call.leaf_log_sum[rows.leaf_row(leaf)];
   const int64_t root = for_each_seen(call, leaf, [&](int64_t n, int64_t other, const BlockNode& sibling) {
     float k[kLane], v[kLane];
     rows.k(sibling, k), rows.v(sibling, v);
     const float score = call.scale * warp_sum(lane_dot(q, k)) + logf(static_cast<float>(sibling.size)) +
                         rows.position_score(n, other, sibling);
-    const float p = expf(score - log_sum), gained = p * warp_sum(lane_dot(grad_out, v));
+    const float p = expf(log_sum.log_weight(score)), gained = p * warp_sum(lane_dot(grad_out, v));
     gain += gained;
     add_scaled(mean_k, p, k), add_scaled(grad_q, gained, k);
   });
