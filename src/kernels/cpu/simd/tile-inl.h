@@ -35,10 +35,11 @@ struct QueryTile {
   float* position_blocks;
 };
 
-// Scores of a block into to[j][lane], -inf where a lane does not see a key.
-inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, float* to) {
+// Scores of a block into to[j][lane], rows `stride` apart; -inf where a lane does not see a key.
+inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, float* to,
+                        int64_t stride = kLanes) {
   const F f;
-  dot_blocks(tile.q_blocks, keys.k, keys.count, in_lanes(call.p.dim), call.p.scale, to, kLanes);
+  dot_blocks(tile.q_blocks, keys.k, keys.count, in_lanes(call.p.dim), call.p.scale, to, stride);
   if (keys.is_plain && !keys.has_sizes && call.position_dim == 0) return;
   HWY_ALIGN float position_scores[kKeyBlock * kLanes];
   if (call.position_dim > 0) {
@@ -49,17 +50,17 @@ inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock&
   const V begin = hn::Set(f, static_cast<float>(keys.lane_begin)), end = hn::Set(f, static_cast<float>(keys.lane_end));
   const M looks = hn::And(hn::Ge(lane, begin), hn::Lt(lane, end));
   for (int64_t j = 0; j < keys.count; ++j) {
-    V score = hn::Add(hn::Load(f, to + j * kLanes), hn::Set(f, keys.log_size[j]));
+    V score = hn::Add(hn::Load(f, to + j * stride), hn::Set(f, keys.log_size[j]));
     if (call.position_dim > 0) score = hn::Add(score, hn::Load(f, position_scores + j * kLanes));
     if (keys.is_plain) {
-      hn::Store(score, f, to + j * kLanes);
+      hn::Store(score, f, to + j * stride);
       continue;
     }
     const M is_hidden =
         hn::And(hn::Ge(lane, hn::Set(f, keys.hidden_begin[j])), hn::Lt(lane, hn::Set(f, keys.hidden_end[j])));
     const M sees = hn::AndNot(is_hidden, hn::And(looks, hn::Ge(lane, hn::Set(f, keys.visible_from[j]))));
-    hn::Store(hn::IfThenElse(sees, score, hidden), f, to + j * kLanes);
-    if (call.position_dim > 0 && keys.self_lane[j] >= 0) to[j * kLanes + keys.self_lane[j]] += keys.self_difference[j];
+    hn::Store(hn::IfThenElse(sees, score, hidden), f, to + j * stride);
+    if (call.position_dim > 0 && keys.self_lane[j] >= 0) to[j * stride + keys.self_lane[j]] += keys.self_difference[j];
   }
 }
 
@@ -119,16 +120,16 @@ HWY_INLINE Total total_of(const Seen& seen) {
           hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), seen.sum))};
 }
 
-// Backward: weights of a block, p = exp(s - log_sum), and products grad_out · v, both [key][lane].
+// Backward: weights of a block, p = exp(s - log_sum), and products grad_out · v, both [key][lane], rows `stride` apart.
 inline void weigh_block(const Call& call, const QueryTile& tile, const float* y_blocks, const KeyBlock& keys, V log_sum,
-                        float* weights, float* products) {
+                        float* weights, float* products, int64_t stride = kLanes) {
   const F f;
-  score_block(call, tile, keys, weights);
+  score_block(call, tile, keys, weights, stride);
   const V shift = hn::IfThenZeroElse(hn::Eq(log_sum, hn::Set(f, kMinusInfinity)), log_sum);
   for (int64_t j = 0; j < keys.count; ++j) {
-    hn::Store(exp_lanes(hn::Sub(hn::Load(f, weights + j * kLanes), shift)), f, weights + j * kLanes);
+    hn::Store(exp_lanes(hn::Sub(hn::Load(f, weights + j * stride), shift)), f, weights + j * stride);
   }
-  dot_blocks(y_blocks, keys.v, keys.count, in_lanes(call.p.value_dim), 1.0f, products, kLanes);
+  dot_blocks(y_blocks, keys.v, keys.count, in_lanes(call.p.value_dim), 1.0f, products, stride);
 }
 
 }  // namespace ramify::cpu::HWY_NAMESPACE
