@@ -213,8 +213,8 @@ class Walker {
         }
       });
     };
-    // All pairs of tiles, in rounds: a tile has another partner in each, so that no two threads add to the same rows, and
-    // sums have one order. A thread that is alone keeps to a head, whose rows may stay in the cache.
+    // All pairs of tiles, in rounds: a tile has another partner in each, so that no two threads add to the same rows,
+    // and sums have one order. A thread that is alone keeps to a head, whose rows may stay in the cache.
     const auto by_pairs = [&](PairStep part) {
       if (!part) return;
       const int64_t tiles = num_wide_tiles(parent), heads_at_once = threads_.count == 1 ? 1 : num_heads();

@@ -15,8 +15,8 @@ inline constexpr int64_t kRowPad = 16;
 // Keys that a tile of queries sees at once, and children that one step of a wide family takes: the rows of a thread's
 // scratch memory serve these and narrow families.
 inline constexpr int64_t kKeyBlock = kNarrowFamily;
-// Children of a wide family whose rows one step copies as queries: few enough for the second-level cache, and so many that
-// copying the keys they look at takes little beside the products.
+// Children of a wide family whose rows one step copies as queries: few enough for the second-level cache, and so many
+// that copying the keys they look at takes little beside the products.
 inline constexpr int64_t kWideTile = 4 * kKeyBlock;
 constexpr int64_t padded(int64_t dim) {
   return (dim + kRowPad - 1) / kRowPad * kRowPad;
@@ -61,7 +61,7 @@ struct HeadRange {
 // A tile of queries, children of a wide family, in float32.
 struct WideScratch {
   float* q;
-  float* y;          // backward: grad_out; forward: Σ exp(s - most) v
+  float* y;  // backward: grad_out; forward: Σ exp(s - most) v
   float* positions;
   float* q_columns;  // interleaved
   float* y_columns;
@@ -116,7 +116,7 @@ struct Call {
   float* wide_grad_k = nullptr;             // [children of wide families][key heads][padded dim]
   float* wide_grad_v = nullptr;
   float* wide_key_positions = nullptr;  // [children of wide families][heads][padded position dim]: gradients as keys
-  float* grad_mean_k = nullptr;             // untied: as mean_k
+  float* grad_mean_k = nullptr;         // untied: as mean_k
   float* grad_mean_v = nullptr;
   float* grad_mean_q = nullptr;  // causal=prefix: as mean_q, of leaves so far
   float* mean_slopes = nullptr;  // causal=prefix: [inner nodes][heads]: Σ ē / n of leaves so far

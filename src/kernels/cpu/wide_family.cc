@@ -67,16 +67,24 @@ struct WideFamily {
   }
 };
 
-// A tile's children as queries of one head, interleaved by kLanes.
+// A tile's children as queries of one head; their rows also as columns, a block of kKeyBlock after the other.
 struct Queries {
   int64_t begin = 0, count = 0;
   const float* q[kWideTile];
   const float* y[kWideTile];  // backward: grad_out
   const float* position[kWideTile];
 
-  int64_t num_groups() const { return (count + kLanes - 1) / kLanes; }
-  int64_t lanes(int64_t t) const { return std::min(kLanes, count - t * kLanes); }
+  int64_t block_size(int64_t first) const { return std::min(count - first, kKeyBlock); }
 };
+
+// `count` of its rows, and zeros for the rest of the lanes.
+void turn_rows(const float* const* rows, int64_t first, int64_t count, int64_t channels, const float* zeros,
+               float* columns) {
+  const float* lanes[kLanes];
+  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = l < count ? rows[first + l] : zeros;
+  const int64_t block = first / kKeyBlock, place = first % kKeyBlock;
+  transpose_rows(lanes, channels, columns + block * kKeyBlock * channels + place, kKeyBlock);
+}
 
 void gather_queries(const WideFamily& family, int64_t tile, int64_t h, Pass pass, Scratch& s, Queries& queries) {
   const Call& call = family.call;
@@ -96,20 +104,30 @@ void gather_queries(const WideFamily& family, int64_t tile, int64_t h, Pass pass
   }
   for (int64_t first = 0; first < count; first += kLanes) {
     const int64_t lanes = std::min(kLanes, count - first);
-    interleave_tile(queries.q + first, lanes, in_lanes(p.dim), s.zeros, wide.q_columns + first * in_lanes(p.dim));
+    turn_rows(queries.q, first, lanes, in_lanes(p.dim), s.zeros, wide.q_columns);
     if (call.position_dim > 0) {
       interleave_tile(queries.position + first, lanes, in_lanes(p.position_dim), s.zeros,
                       wide.position_columns + first * in_lanes(p.position_dim));
     }
     if (pass == Pass::forward) continue;
-    interleave_tile(queries.y + first, lanes, in_lanes(p.value_dim), s.zeros,
-                    wide.y_columns + first * in_lanes(p.value_dim));
+    turn_rows(queries.y, first, lanes, in_lanes(p.value_dim), s.zeros, wide.y_columns);
   }
 }
 
-// kLanes of them.
-QueryTile lanes_of(const Call& call, int64_t first, const WideScratch& wide) {
-  return {wide.q_columns + first * in_lanes(call.p.dim), wide.position_columns + first * in_lanes(call.p.position_dim)};
+// Products of a block of keys, neighbouring rows, and a block of queries in columns: to[key][query], rows of kKeyBlock.
+// A key's channels are weights of the columns, which is faster than dot_blocks where there are this many queries.
+void multiply_block(const float* keys, int64_t width, int64_t num_keys, const float* columns, int64_t num_queries,
+                    int64_t channels, float scale, float* to) {
+  const float* terms[kMaxDim];
+  float* rows[kKeyBlock];
+  HWY_ALIGN float scales[kKeyBlock];
+  for (int64_t c = 0; c < channels; ++c) terms[c] = columns + c * kKeyBlock;
+  for (int64_t j = 0; j < num_keys; ++j) rows[j] = to + j * kKeyBlock, scales[j] = scale;
+  Combination product;
+  product.a = keys, product.row_step = width;
+  product.terms = terms, product.num_terms = channels;
+  product.row_scale = scales;
+  combine_rows(product, num_keys, in_lanes(num_queries), rows);
 }
 
 // Children [begin, begin + count) as keys.
@@ -159,42 +177,66 @@ bool may_see(const WideFamily& family, int64_t end, int64_t begin) {
   return family.call.p.causal == Causal::none || begin < end;
 }
 
+// What a tile's queries have seen, in groups of kLanes.
+struct SeenTile {
+  Seen groups[kWideTile / kLanes];
+  float* rows[kWideTile];
+};
+
+void see_keys(const WideFamily& family, const Queries& queries, int64_t first, int64_t key_begin, KeyBlock& keys,
+              SeenTile& seen, Scratch& s) {
+  const Call& call = family.call;
+  const AttentionParams& p = call.p;
+  const int64_t count = queries.block_size(first);
+  multiply_block(s.staged[1], call.dim, keys.count, s.wide.q_columns + first * in_lanes(p.dim), count, p.dim, p.scale,
+                 s.scores);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    mask_keys(family, key_begin, queries.begin + first + i, std::min(kLanes, count - i), keys);
+    complete_scores(call, s.wide.position_columns + (first + i) * in_lanes(p.position_dim), keys, s.scores + i,
+                    kKeyBlock);
+    weigh_scores(call, keys, seen.groups[(first + i) / kLanes], s.scores + i, kKeyBlock);
+  }
+  HWY_ALIGN float ones[kKeyBlock];
+  std::fill_n(ones, kKeyBlock, 1.0f);
+  Combination combination;
+  combination.a = s.scores, combination.term_step = kKeyBlock;
+  combination.terms = keys.v, combination.num_terms = keys.count;
+  combination.row_scale = ones;
+  combination.adds = true;
+  combine_rows(combination, count, in_lanes(p.value_dim), seen.rows + first);
+}
+
 void wide_attend_impl(const Call& call, WideTile item, HeadRange range, Scratch& s) {
   const F f;
   const AttentionParams& p = call.p;
   const WideFamily family(call, item.node);
-  constexpr int64_t kGroups = kWideTile / kLanes;
   Queries queries;
   KeyBlock keys;
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     gather_queries(family, item.tile, h, Pass::forward, s, queries);
     const int64_t begin = queries.begin, end = begin + queries.count;
-    Seen seen[kGroups];
+    SeenTile seen;
     for (int64_t i = 0; i < queries.count; ++i) {
-      float* row = s.wide.y + i * call.value_dim;
-      std::fill_n(row, call.value_dim, 0.0f);
-      seen[i / kLanes].rows[i % kLanes] = row;
+      seen.rows[i] = seen.groups[i / kLanes].rows[i % kLanes] = s.wide.y + i * call.value_dim;
+      std::fill_n(seen.rows[i], call.value_dim, 0.0f);
     }
     for (int64_t j = 0; j < family.count() && may_see(family, end, j); j += kKeyBlock) {
       gather_keys(family, j, std::min(family.count() - j, kKeyBlock), h, s, keys);
-      for (int64_t t = 0; t < queries.num_groups(); ++t) {
-        const int64_t first = begin + t * kLanes, lanes = queries.lanes(t);
-        if (!may_see(family, first + lanes, j)) continue;
-        mask_keys(family, j, first, lanes, keys);
-        see_block(call, lanes_of(call, t * kLanes, s.wide), keys, seen[t], s.scores);
+      for (int64_t i = 0; i < queries.count; i += kKeyBlock) {
+        if (may_see(family, begin + i + queries.block_size(i), j)) see_keys(family, queries, i, j, keys, seen, s);
       }
     }
-    for (int64_t t = 0; t < queries.num_groups(); ++t) {
-      const Total total = total_of(seen[t]);
+    for (int64_t i = 0; i < queries.count; i += kLanes) {
+      const Total total = total_of(seen.groups[i / kLanes]);
       HWY_ALIGN float log_sum[kLanes], inverse[kLanes];
       hn::Store(total.log_sum, f, log_sum);
       hn::Store(total.inverse, f, inverse);
-      for (int64_t l = 0; l < queries.lanes(t); ++l) {
-        const int64_t member = family.member(begin + t * kLanes + l, h);
+      for (int64_t l = 0; l < std::min(kLanes, queries.count - i); ++l) {
+        const int64_t member = family.member(begin + i + l, h);
         call.log_sums[member] = log_sum[l];
         float* to = call.attended + member * call.value_dim;
         for (int64_t c = 0; c < in_lanes(p.value_dim); c += kLanes) {
-          hn::StoreU(hn::Mul(hn::LoadU(f, seen[t].rows[l] + c), hn::Set(f, inverse[l])), f, to + c);
+          hn::StoreU(hn::Mul(hn::LoadU(f, seen.rows[i + l] + c), hn::Set(f, inverse[l])), f, to + c);
         }
       }
     }
@@ -363,13 +405,15 @@ QueryNumbers numbers_of(const WideFamily& family, int64_t first, int64_t lanes, 
   return {hn::Load(f, log_sums), hn::Load(f, dots), hn::Load(f, coefficients), hn::Load(f, slopes)};
 }
 
-// s̄ of a block over its weights: s̄ = p (ḡ + π w (product - dot)); and p π w over its products. Rows of kKeyBlock.
-void adjoint_of_block(const QueryNumbers& numbers, int64_t num_keys, float* weights, float* products) {
+// Scores and products grad_out · v of a block, rows of kKeyBlock, into s̄ = p (ḡ + π w (product - dot)) and p π w, with
+// p = exp(s - log_sum).
+void adjoint_of_block(const QueryNumbers& numbers, int64_t num_keys, float* scores, float* products) {
   const F f;
-  for (int64_t j = 0; j < num_keys; ++j, weights += kKeyBlock, products += kKeyBlock) {
-    const V weight = hn::Load(f, weights);
+  const V shift = hn::IfThenZeroElse(hn::Eq(numbers.log_sum, hn::Set(f, kMinusInfinity)), numbers.log_sum);
+  for (int64_t j = 0; j < num_keys; ++j, scores += kKeyBlock, products += kKeyBlock) {
+    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores), shift));
     const V s_bar = hn::MulAdd(numbers.coefficient, hn::Sub(hn::Load(f, products), numbers.dot), numbers.slope);
-    hn::Store(hn::Mul(weight, s_bar), f, weights);
+    hn::Store(hn::Mul(weight, s_bar), f, scores);
     hn::Store(hn::Mul(weight, numbers.coefficient), f, products);
   }
 }
@@ -409,14 +453,16 @@ void backward_block(const PairBlock& b, KeyBlock& keys, const Sums& q_sums, cons
                     Scratch& s) {
   const Call& call = b.family.call;
   const AttentionParams& p = call.p;
+  multiply_block(s.staged[1], call.dim, keys.count, s.wide.q_columns + b.first_query * in_lanes(p.dim), b.num_queries,
+                 p.dim, p.scale, s.scores);
+  multiply_block(s.staged[2], call.value_dim, keys.count, s.wide.y_columns + b.first_query * in_lanes(p.value_dim),
+                 b.num_queries, p.value_dim, 1.0f, s.products);
   for (int64_t i = 0; i < b.num_queries; i += kLanes) {
     const int64_t place = b.first_query + i, first = b.queries.begin + place;
     const int64_t lanes = std::min(kLanes, b.num_queries - i);
-    const QueryNumbers numbers = numbers_of(b.family, first, lanes, b.head);
     mask_keys(b.family, b.key_begin, first, lanes, keys);
-    weigh_block(call, lanes_of(call, place, s.wide), s.wide.y_columns + place * in_lanes(p.value_dim), keys,
-                numbers.log_sum, s.scores + i, s.products + i, kKeyBlock);
-    adjoint_of_block(numbers, keys.count, s.scores + i, s.products + i);
+    complete_scores(call, s.wide.position_columns + place * in_lanes(p.position_dim), keys, s.scores + i, kKeyBlock);
+    adjoint_of_block(numbers_of(b.family, first, lanes, b.head), keys.count, s.scores + i, s.products + i);
   }
   HWY_ALIGN float ones[kKeyBlock];
   std::fill_n(ones, kKeyBlock, 1.0f);
@@ -498,7 +544,7 @@ void wide_backward_pair_impl(const Call& call, WidePair pair, HeadRange range, S
       for (int64_t j = 0; j < num_keys; j += kKeyBlock) {
         gather_keys(family, key_begin + j, std::min(num_keys - j, kKeyBlock), h, s, keys);
         for (int64_t i = 0; i < num_queries; i += kKeyBlock) {
-          const int64_t count = std::min(num_queries - i, kKeyBlock);
+          const int64_t count = queries.block_size(i);
           if (!may_see(family, query_begin + i + count, key_begin + j)) continue;
           backward_block({family, queries, i, count, key_begin + j, j, h}, keys, q_sums, k_sums, v_sums, s);
         }

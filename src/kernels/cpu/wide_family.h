@@ -30,8 +30,8 @@ void wide_down(const Call& call, WideTile tile, HeadRange heads, Scratch& scratc
 // Backward, bottom-up: π̄ and the sum of grad_out of the parent.
 void wide_backward_fold(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
 // Backward, top-down: first what every child gets from above; then gradients of one tile as keys and of another as
-// queries that look at them, added to what other pairs gave (a tile and itself come first); when all pairs are done, what
-// is left to do about these sums. Pairs without a tile in common, neither as keys nor as queries, are independent.
+// queries that look at them, added to what other pairs gave (a tile and itself come first); when all pairs are done,
+// what is left to do about these sums. Pairs without a tile in common, neither as keys nor as queries, are independent.
 void wide_backward_gates(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
 void wide_backward_pair(const Call& call, WidePair pair, HeadRange heads, Scratch& scratch);
 void wide_backward_finish(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
