@@ -15,9 +15,9 @@ inline constexpr int64_t kRowPad = 16;
 // Keys that a tile of queries sees at once, and children that one step of a wide family takes: the rows of a thread's
 // scratch memory serve these and narrow families.
 inline constexpr int64_t kKeyBlock = kNarrowFamily;
-// Children of a wide family whose rows one step copies as queries: few enough for the second-level cache, and so many
-// that copying the keys they look at takes little beside the products.
-inline constexpr int64_t kWideTile = 4 * kKeyBlock;
+// Most children of a wide family whose rows one step copies as queries: few enough for the second-level cache, and so
+// many that copying the keys they look at takes little beside the products.
+inline constexpr int64_t kWideTile = 8 * kKeyBlock;
 constexpr int64_t padded(int64_t dim) {
   return (dim + kRowPad - 1) / kRowPad * kRowPad;
 }

@@ -24,8 +24,8 @@ struct WideFamily {
   WideFamily(const Call& c, int64_t n) : call(c), node(c.p.walk.nodes[n]), is_root(c.p.walk.nodes[n].parent < 0) {}
 
   int64_t count() const { return node.num_children; }
-  int64_t tile_begin(int64_t tile) const { return tile * kWideTile; }
-  int64_t tile_size(int64_t tile) const { return std::min(count() - tile_begin(tile), kWideTile); }
+  int64_t tile_begin(int64_t tile) const { return tile * wide_tile_size(node); }
+  int64_t tile_size(int64_t tile) const { return std::min(count() - tile_begin(tile), wide_tile_size(node)); }
   const WalkNode& child(int64_t j) const { return call.p.walk.nodes[node.first_child + j]; }
   int64_t member(int64_t j, int64_t head) const { return (node.weights + j) * call.p.heads + head; }
   bool sees_itself(int64_t j) const { return call.p.include_self && child(j).is_leaf(); }

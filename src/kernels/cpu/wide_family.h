@@ -2,17 +2,24 @@
 // independent of each other, so threads can share them.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cpu/block_attention.h"
 
 namespace ramify::cpu {
 
-// Children [tile · kWideTile, (tile + 1) · kWideTile) of a node.
+// One of the tiles that the children of a node are cut into, kWideTile each; fewer, in whole blocks, where threads
+// would have less than eight tiles to share.
 struct WideTile {
   int64_t node = 0;
   int64_t tile = 0;
 };
+inline int64_t wide_tile_size(const WalkNode& node) {
+  const int64_t blocks = (node.num_children + 8 * kKeyBlock - 1) / (8 * kKeyBlock);
+  return std::min(blocks * kKeyBlock, kWideTile);
+}
 inline int64_t num_wide_tiles(const WalkNode& node) {
-  return (node.num_children + kWideTile - 1) / kWideTile;
+  return (node.num_children + wide_tile_size(node) - 1) / wide_tile_size(node);
 }
 // Two of its tiles.
 struct WidePair {
