@@ -19,9 +19,9 @@ void expect_equal(std::span<const Record> found, const std::vector<Record>& expe
 }
 
 TEST(BlockWalkTensors, ComeBackAsTheyWere) {
-  using Array = std::vector<int64_t>;
-  for (const Forest& forest : {Forest(), windows(Array{600, 0, 20, 1}, Branching::parse("16*")),
-                               windows(Array{300, 40}, Branching::parse("2,4,8,16")), windows(Array{700}, {})}) {
+  using Lengths = std::vector<int64_t>;
+  for (const Forest& forest : {Forest(), windows(Lengths{600, 0, 20, 1}, Branching::parse("16*")),
+                               windows(Lengths{300, 40}, Branching::parse("2,4,8,16")), windows(Lengths{700}, {})}) {
     const BlockWalkTensors tensors = block_walk_tensors(forest, at::kCPU);
     check_block_walks(tensors.host, tensors.device);
     const Forest contracted = contract(forest).forest;
@@ -41,7 +41,7 @@ TEST(BlockWalkTensors, ComeBackAsTheyWere) {
       expect_equal(view.grove_roots, walk.grove_roots), expect_equal(view.leaf_families, walk.leaf_families);
     }
     const at::Tensor trees = trees_of_roots(tensors.host, tensors.device);
-    Array expected;
+    Lengths expected;
     for (int64_t t = 0; t < forest.num_trees(); ++t) {
       if (forest.tree_begin()[t] < forest.tree_begin()[t + 1]) expected.push_back(t);
     }
