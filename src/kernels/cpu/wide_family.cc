@@ -1,4 +1,4 @@
-// Wide families with tied queries for every instruction set: scores are computed tile by tile, and again backward.
+// Wide families with tied queries for every instruction set: scores are computed block by block, and again backward.
 #include "kernels/cpu/simd/targets.h"  // first
 
 #undef HWY_TARGET_INCLUDE
@@ -489,20 +489,37 @@ void backward_block(const PairBlock& b, KeyBlock& keys, const Sums& q_sums, cons
   combine_rows(by_key, keys.count, in_lanes(p.position_dim), k_sums.position_rows + b.first_key);
 }
 
-// Where gradients of child j are summed in a call whose tensors cannot hold the sums.
-float* sum_of(const WideFamily& family, float* sums, int64_t j, int64_t head, int64_t heads, int64_t width) {
-  return sums + ((family.node.weights + j) * heads + head) * width;
-}
+// Where gradients by q, k or v are summed: of inner children in the crown, of leaves in the tensor, or in `sums`
+// [children of wide families][heads][width] where it cannot hold them.
+struct SumPlaces {
+  Target tensor;
+  int64_t heads, width;
+  float* inner;
+  float* sums;
+  float scale;
 
-// The rows for the children of a tile. The first pair of a tile begins them with what comes from above.
-void point_at_sums(const WideFamily& family, int64_t tile, const Target& tensor, int64_t head, int64_t heads,
-                   float* inner, float* sums, int64_t width, float scale, bool is_first, const Scratch& s, Sums& to) {
-  const float* base = family.is_root ? s.zeros : inner + (family.node.slot * heads + head) * width;
+  float* sum(const WideFamily& family, int64_t j, int64_t head) const {
+    return sums + ((family.node.weights + j) * heads + head) * width;
+  }
+};
+struct AllSumPlaces {
+  SumPlaces q, k, v;
+
+  explicit AllSumPlaces(const Call& c)
+      : q{Target(c.grad_q, c.p.storage, c.p.dim), c.p.heads, c.dim, c.crown.gq, c.wide_grad_q, c.p.scale},
+        k{Target(c.grad_k, c.p.storage, c.p.dim), c.p.key_heads, c.dim, c.crown.gk, c.wide_grad_k, c.p.scale},
+        v{Target(c.grad_v, c.p.storage, c.p.value_dim), c.p.key_heads, c.value_dim, c.crown.gv, c.wide_grad_v, 1.0f} {}
+};
+
+// The rows for the children of a tile. `base`, where it is not null, is what they begin with.
+void point_at_sums(const WideFamily& family, int64_t tile, int64_t head, const SumPlaces& places, const float* base,
+                   Sums& to) {
   for (int64_t i = 0; i < family.tile_size(tile); ++i) {
     const int64_t j = family.tile_begin(tile) + i;
-    to.rows[i] = family.target(tensor, j, head, heads, inner, width, sum_of(family, sums, j, head, heads, width));
-    to.shares[i] = scale / static_cast<float>(family.child(j).size);
-    if (is_first) std::copy_n(base, in_lanes(tensor.dim), to.rows[i]);
+    to.rows[i] =
+        family.target(places.tensor, j, head, places.heads, places.inner, places.width, places.sum(family, j, head));
+    to.shares[i] = places.scale / static_cast<float>(family.child(j).size);
+    if (base) std::copy_n(base, in_lanes(places.tensor.dim), to.rows[i]);
   }
 }
 
@@ -520,25 +537,24 @@ void point_at_positions(const WideFamily& family, WidePair pair, int64_t h, Sums
 }
 
 void wide_backward_pair_impl(const Call& call, WidePair pair, HeadRange range, Scratch& s) {
-  const AttentionParams& p = call.p;
   const WideFamily family(call, pair.node);
   const int64_t key_begin = family.tile_begin(pair.keys), num_keys = family.tile_size(pair.keys);
   const int64_t query_begin = family.tile_begin(pair.queries), num_queries = family.tile_size(pair.queries);
   if (!may_see(family, query_begin + num_queries, key_begin)) return;
-  const Target grad_q(call.grad_q, p.storage, p.dim), grad_k(call.grad_k, p.storage, p.dim);
-  const Target grad_v(call.grad_v, p.storage, p.value_dim);
-  const bool is_first = pair.keys == pair.queries;
+  const AllSumPlaces places(call);
+  // a tile's first pair begins its sums with what comes from above
+  const auto base_of = [&](const SumPlaces& of, int64_t head) -> const float* {
+    if (pair.keys != pair.queries) return nullptr;
+    return family.is_root ? s.zeros : of.inner + (family.node.slot * of.heads + head) * of.width;
+  };
   Queries queries;
   KeyBlock keys;
   Sums q_sums, k_sums, v_sums;
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    point_at_sums(family, pair.keys, grad_k, g, p.key_heads, call.crown.gk, call.wide_grad_k, call.dim, p.scale,
-                  is_first, s, k_sums);
-    point_at_sums(family, pair.keys, grad_v, g, p.key_heads, call.crown.gv, call.wide_grad_v, call.value_dim, 1.0f,
-                  is_first, s, v_sums);
+    point_at_sums(family, pair.keys, g, places.k, base_of(places.k, g), k_sums);
+    point_at_sums(family, pair.keys, g, places.v, base_of(places.v, g), v_sums);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      point_at_sums(family, pair.queries, grad_q, h, p.heads, call.crown.gq, call.wide_grad_q, call.dim, p.scale,
-                    is_first, s, q_sums);
+      point_at_sums(family, pair.queries, h, places.q, base_of(places.q, h), q_sums);
       if (call.position_dim > 0) point_at_positions(family, pair, h, q_sums, k_sums);
       gather_queries(family, pair.queries, h, Pass::backward, s, queries);
       for (int64_t j = 0; j < num_keys; j += kKeyBlock) {
@@ -557,16 +573,15 @@ void wide_backward_pair_impl(const Call& call, WidePair pair, HeadRange range, S
 void wide_backward_finish_impl(const Call& call, int64_t n, HeadRange range, Scratch&) {
   const AttentionParams& p = call.p;
   const WideFamily family(call, n);
-  const Target grad_q(call.grad_q, p.storage, p.dim), grad_k(call.grad_k, p.storage, p.dim);
-  const Target grad_v(call.grad_v, p.storage, p.value_dim);
+  const AllSumPlaces places(call);
+  const auto finish = [&](const SumPlaces& of, int64_t j, int64_t head) {
+    family.finish(of.tensor, j, head, of.sum(family, j, head));
+  };
   for (int64_t j = 0; j < family.count(); ++j) {
-    for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-      family.finish(grad_k, j, g, sum_of(family, call.wide_grad_k, j, g, p.key_heads, call.dim));
-      family.finish(grad_v, j, g, sum_of(family, call.wide_grad_v, j, g, p.key_heads, call.value_dim));
-    }
+    for (int64_t g = range.key_begin; g < range.key_end; ++g) finish(places.k, j, g), finish(places.v, j, g);
     for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
-      family.finish(grad_q, j, h, sum_of(family, call.wide_grad_q, j, h, p.heads, call.dim));
-      const float* from = sum_of(family, call.wide_key_positions, j, h, p.heads, call.position_dim);
+      finish(places.q, j, h);
+      const float* from = call.wide_key_positions + family.member(j, h) * call.position_dim;
       float* to = call.grad_node_positions + ((family.node.first_child + j) * p.heads + h) * call.position_dim;
       for (int64_t c = 0; c < call.position_dim; ++c) to[c] += from[c];
     }
