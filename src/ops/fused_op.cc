@@ -113,7 +113,11 @@ AttentionOutput forward(const Problem& p, bool save, at::Tensor& saved) {
   output.out = warm_empty({p.num_leaves(), p.num_heads(), p.v.size(2)}, p.q.scalar_type());
   const at::Tensor root_energy = at::empty({host.params.walk.totals.num_roots, p.num_heads()}, at::kFloat);
   saved = warm_empty({cpu::saved_size(host.params)}, at::kFloat);
-  const at::Tensor workspace = warm_empty({cpu::forward_workspace(host.params, threads.count)}, at::kFloat);
+  // As large as backward's, which then gets the same memory: of two sizes one would be fresh in every step of training.
+  // What forward does not touch costs nothing.
+  const int64_t workspace_size =
+      std::max(cpu::forward_workspace(host.params, threads.count), cpu::backward_workspace(host.params, threads.count));
+  const at::Tensor workspace = warm_empty({workspace_size}, at::kFloat);
   cpu::forward(host.params, {rows_of(output.out), floats(root_energy), floats(saved)}, floats(workspace), threads);
   output.energy = tree_energy(root_energy, p.forest[2]);
   return output;

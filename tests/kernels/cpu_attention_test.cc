@@ -193,6 +193,20 @@ TEST_F(CpuCases, AgreeOnWideFamilies) {
   expect_no_flaw(wide_forests(), 3);
 }
 
+// Tiles of two blocks, the last one short.
+TEST_F(CpuCases, AgreeOnFamiliesOfLargeTiles) {
+  for (const Forest& forest : {windows(Array{700}, {}), from_nested(family_of(530, {kLeaf, kPair, kLeaf}))}) {
+    for (const AttentionMode& mode : testing::cpu_modes()) {
+      if (mode.tie == Tie::none || mode.causal == Causal::prefix) continue;
+      for (const Storage storage : {Storage::float32, Storage::bfloat16}) {
+        AttentionCase c = case_of(forest, mode);
+        c.position_dim = storage == Storage::float32 ? 2 : 0;
+        EXPECT_EQ(flaw_of(c, storage, 11), "") << c << " " << ::testing::PrintToString(storage);
+      }
+    }
+  }
+}
+
 TEST_F(CpuCases, AgreeThroughWindows) {
   std::vector<NamedForest> forests = testing::degenerate_forests();
   for (const auto& more : {testing::ordinary_forests(), crowned_forests(), wide_forests()}) {

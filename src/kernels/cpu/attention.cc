@@ -30,21 +30,22 @@ using GroveStep = void (*)(const Call&, const Grove&, HeadRange, Scratch&);
 using NodeStep = void (*)(const Call&, int64_t node, HeadRange, Scratch&);
 using RunStep = void (*)(const Call&, const LeafRun&, HeadRange, Scratch&);
 using TileStep = void (*)(const Call&, WideTile, HeadRange, Scratch&);
+using PairStep = void (*)(const Call&, WidePair, HeadRange, Scratch&);
 
-// What is done with one family of the crown: at once when it is narrow; by tiles, between steps for all of it, when it
-// is wide. Null: nothing.
+// What is done with one family of the crown: at once when it is narrow; by tiles or pairs of them, between steps for
+// all of it, when it is wide. Null: nothing.
 struct CrownStep {
   NodeStep narrow = nullptr;
   NodeStep before = nullptr;
   TileStep tiles = nullptr;
-  TileStep more_tiles = nullptr;
+  PairStep pairs = nullptr;
   NodeStep after = nullptr;
 };
 constexpr CrownStep kUp = {crown_up, nullptr, wide_attend, nullptr, wide_fold};
 constexpr CrownStep kDown = {crown_down, nullptr, wide_down, nullptr, nullptr};
 constexpr CrownStep kBackwardUp = {crown_backward_up, wide_backward_fold, nullptr, nullptr, nullptr};
-constexpr CrownStep kBackwardDown = {crown_backward_down, wide_backward_gates, wide_backward_queries,
-                                     wide_backward_keys, nullptr};
+constexpr CrownStep kBackwardDown = {crown_backward_down, wide_backward_gates, nullptr, wide_backward_pair,
+                                     wide_backward_finish};
 
 // The caller's threads, without the slow arithmetic of tiny numbers.
 Threads flushing(const Threads& threads) {
@@ -212,10 +213,26 @@ class Walker {
         }
       });
     };
+    // All pairs of tiles, in rounds: a tile has another partner in each, so that no two threads add to the same rows,
+    // and sums have one order. A thread that is alone keeps to a head, whose rows may stay in the cache.
+    const auto by_pairs = [&](PairStep part) {
+      if (!part) return;
+      const int64_t tiles = num_wide_tiles(parent), heads_at_once = threads_.count == 1 ? 1 : num_heads();
+      for (int64_t first = heads_.key_begin; first < heads_.key_end; first += heads_at_once) {
+        for (int64_t round = 0; round < tiles; ++round) {
+          share(tiles * heads_at_once, [&](int64_t begin, int64_t end, int64_t thread) {
+            for (int64_t i = begin; i < end; ++i) {
+              const int64_t head = first + i / tiles, keys = i % tiles;
+              part(call_, {node, keys, (keys + round) % tiles}, {head, head + 1}, call_.scratch[thread]);
+            }
+          });
+        }
+      }
+    };
     if (!parent.is_wide()) return by_heads(step.narrow);
     by_heads(step.before);
     by_tiles(step.tiles);
-    by_tiles(step.more_tiles);
+    by_pairs(step.pairs);
     by_heads(step.after);
   }
 

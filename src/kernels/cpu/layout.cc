@@ -36,6 +36,17 @@ NodeRows carve_local(Carver& carver, const Call& call, int64_t slots, Pass pass)
   return rows;
 }
 
+WideScratch carve_wide(Carver& carver, const Call& call, Pass pass) {
+  WideScratch wide;
+  wide.q = carver.take(kWideTile * call.dim);
+  wide.y = carver.take(kWideTile * call.value_dim);
+  wide.positions = carver.take(kWideTile * call.position_dim);
+  wide.q_columns = carver.take(kWideTile * call.dim);
+  wide.y_columns = carver.take(pass == Pass::forward ? 0 : kWideTile * call.value_dim);
+  wide.position_columns = carver.take(kWideTile * call.position_dim);
+  return wide;
+}
+
 void carve_scratch(Carver& carver, const Call& call, Pass pass, Scratch& scratch) {
   const int64_t width = std::max(call.dim, call.value_dim);
   scratch.columns = carver.take(kKeyBlock * std::max(width, call.position_dim));
@@ -50,7 +61,9 @@ void carve_scratch(Carver& carver, const Call& call, Pass pass, Scratch& scratch
   const int64_t path = has_leaf_queries && pass == Pass::backward ? path_capacity(call.p) * kRowPad : 0;
   scratch.path_weights = carver.take(path);
   scratch.path_products = carver.take(path);
-  if (!has_leaf_queries) scratch.local = carve_local(carver, call, call.p.walk.totals.grove_slots, pass);
+  if (has_leaf_queries) return;
+  scratch.local = carve_local(carver, call, call.p.walk.totals.grove_slots, pass);
+  if (call.p.walk.totals.wide_members > 0) scratch.wide = carve_wide(carver, call, pass);
 }
 
 void carve_tied(Carver& carver, Call& call, Pass pass) {
@@ -68,6 +81,12 @@ void carve_tied(Carver& carver, Call& call, Pass pass) {
     call.wide_dots = carver.take(totals.wide_members * p.heads);
     call.wide_coefficients = carver.take(totals.wide_members * p.heads);
     call.wide_slopes = carver.take(totals.wide_members * p.heads);
+    const int64_t in_rows = sums_in_place(p, p.dim) ? 0 : totals.wide_members * call.dim;
+    const int64_t in_value_rows = sums_in_place(p, p.value_dim) ? 0 : totals.wide_members * call.value_dim;
+    call.wide_grad_q = carver.take(in_rows * p.heads);
+    call.wide_grad_k = carver.take(in_rows * p.key_heads);
+    call.wide_grad_v = carver.take(in_value_rows * p.key_heads);
+    call.wide_key_positions = carver.take(totals.wide_members * p.heads * call.position_dim);
   }
 }
 

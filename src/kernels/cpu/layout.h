@@ -15,6 +15,9 @@ inline constexpr int64_t kRowPad = 16;
 // Keys that a tile of queries sees at once, and children that one step of a wide family takes: the rows of a thread's
 // scratch memory serve these and narrow families.
 inline constexpr int64_t kKeyBlock = kNarrowFamily;
+// Most children of a wide family whose rows one step copies as queries: few enough for the second-level cache, and so
+// many that copying the keys they look at takes little beside the products.
+inline constexpr int64_t kWideTile = 8 * kKeyBlock;
 constexpr int64_t padded(int64_t dim) {
   return (dim + kRowPad - 1) / kRowPad * kRowPad;
 }
@@ -55,6 +58,16 @@ struct HeadRange {
   int64_t key_end = 0;
 };
 
+// A tile of queries, children of a wide family, in float32.
+struct WideScratch {
+  float* q;
+  float* y;  // backward: grad_out; forward: Σ exp(s - most) v
+  float* positions;
+  float* q_columns;  // interleaved
+  float* y_columns;
+  float* position_columns;
+};
+
 // What one thread works with on one family.
 struct Scratch {
   float* columns;           // up to kKeyBlock queries, interleaved
@@ -67,7 +80,8 @@ struct Scratch {
   float* zeros;             // a row of them
   float* path_weights;      // untied: [keys that a leaf sees][kRowPad], and the products grad_out · v
   float* path_products;
-  NodeRows local;  // of a grove
+  NodeRows local;    // of a grove
+  WideScratch wide;  // where there are wide families
 };
 
 struct Call {
@@ -98,7 +112,11 @@ struct Call {
   float* wide_dots = nullptr;               // [children of wide families][heads]: grad_out(C) · a(C)
   float* wide_coefficients = nullptr;       // the same: π w(C)
   float* wide_slopes = nullptr;             // the same: ḡ(C)
-  float* grad_mean_k = nullptr;             // untied: as mean_k
+  float* wide_grad_q = nullptr;             // the same, with padded dim: sums, where storage is not float32
+  float* wide_grad_k = nullptr;             // [children of wide families][key heads][padded dim]
+  float* wide_grad_v = nullptr;
+  float* wide_key_positions = nullptr;  // [children of wide families][heads][padded position dim]: gradients as keys
+  float* grad_mean_k = nullptr;         // untied: as mean_k
   float* grad_mean_v = nullptr;
   float* grad_mean_q = nullptr;  // causal=prefix: as mean_q, of leaves so far
   float* mean_slopes = nullptr;  // causal=prefix: [inner nodes][heads]: Σ ē / n of leaves so far

@@ -1,4 +1,4 @@
-// Wide families with tied queries for every instruction set: scores are computed tile by tile, and again backward.
+// Wide families with tied queries for every instruction set: scores are computed block by block, and again backward.
 #include "kernels/cpu/simd/targets.h"  // first
 
 #undef HWY_TARGET_INCLUDE
@@ -24,6 +24,8 @@ struct WideFamily {
   WideFamily(const Call& c, int64_t n) : call(c), node(c.p.walk.nodes[n]), is_root(c.p.walk.nodes[n].parent < 0) {}
 
   int64_t count() const { return node.num_children; }
+  int64_t tile_begin(int64_t tile) const { return tile * wide_tile_size(node); }
+  int64_t tile_size(int64_t tile) const { return std::min(count() - tile_begin(tile), wide_tile_size(node)); }
   const WalkNode& child(int64_t j) const { return call.p.walk.nodes[node.first_child + j]; }
   int64_t member(int64_t j, int64_t head) const { return (node.weights + j) * call.p.heads + head; }
   bool sees_itself(int64_t j) const { return call.p.include_self && child(j).is_leaf(); }
@@ -65,50 +67,67 @@ struct WideFamily {
   }
 };
 
-// Children [begin, begin + count) as queries of one head, in tiles of kLanes.
+// A tile's children as queries of one head; their rows also as columns, a block of kKeyBlock after the other.
 struct Queries {
   int64_t begin = 0, count = 0;
-  const float* q[kKeyBlock];
-  const float* y[kKeyBlock];  // backward: grad_out
-  const float* position[kKeyBlock];
+  const float* q[kWideTile];
+  const float* y[kWideTile];  // backward: grad_out
+  const float* position[kWideTile];
 
-  int64_t num_tiles() const { return (count + kLanes - 1) / kLanes; }
-  int64_t lanes(int64_t t) const { return std::min(kLanes, count - t * kLanes); }
+  int64_t block_size(int64_t first) const { return std::min(count - first, kKeyBlock); }
 };
 
-Queries gather_queries(const WideFamily& family, int64_t begin, int64_t count, int64_t h, Pass pass, Scratch& s) {
+// `count` of its rows, and zeros for the rest of the lanes.
+void turn_rows(const float* const* rows, int64_t first, int64_t count, int64_t channels, const float* zeros,
+               float* columns) {
+  const float* lanes[kLanes];
+  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = l < count ? rows[first + l] : zeros;
+  const int64_t block = first / kKeyBlock, place = first % kKeyBlock;
+  transpose_rows(lanes, channels, columns + block * kKeyBlock * channels + place, kKeyBlock);
+}
+
+void gather_queries(const WideFamily& family, int64_t tile, int64_t h, Pass pass, Scratch& s, Queries& queries) {
   const Call& call = family.call;
   const AttentionParams& p = call.p;
+  const WideScratch& wide = s.wide;
   const Source q(p.q, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
-  Queries queries;
+  const int64_t begin = family.tile_begin(tile), count = family.tile_size(tile);
   queries.begin = begin, queries.count = count;
   for (int64_t i = 0; i < count; ++i) {
-    queries.q[i] = family.copy(q, begin + i, h, p.heads, call.crown.q, call.dim, s.staged[0] + i * call.dim);
+    queries.q[i] = family.copy(q, begin + i, h, p.heads, call.crown.q, call.dim, wide.q + i * call.dim);
     if (call.position_dim > 0) {
-      queries.position[i] =
-          family.position(begin + i, h, s.staged_positions + (kNarrowFamily + i) * call.position_dim, s);
+      queries.position[i] = family.position(begin + i, h, wide.positions + i * call.position_dim, s);
     }
     if (pass == Pass::forward) continue;
     queries.y[i] =
-        family.copy(grad_out, begin + i, h, p.heads, call.crown.y, call.value_dim, s.staged[3] + i * call.value_dim);
+        family.copy(grad_out, begin + i, h, p.heads, call.crown.y, call.value_dim, wide.y + i * call.value_dim);
   }
-  for (int64_t t = 0; t < queries.num_tiles(); ++t) {
-    const int64_t first = t * kLanes, lanes = queries.lanes(t);
-    interleave_tile(queries.q + first, lanes, in_lanes(p.dim), s.zeros, s.columns + first * in_lanes(p.dim));
+  for (int64_t first = 0; first < count; first += kLanes) {
+    const int64_t lanes = std::min(kLanes, count - first);
+    turn_rows(queries.q, first, lanes, in_lanes(p.dim), s.zeros, wide.q_columns);
     if (call.position_dim > 0) {
       interleave_tile(queries.position + first, lanes, in_lanes(p.position_dim), s.zeros,
-                      s.position_columns + first * in_lanes(p.position_dim));
+                      wide.position_columns + first * in_lanes(p.position_dim));
     }
     if (pass == Pass::forward) continue;
-    interleave_tile(queries.y + first, lanes, in_lanes(p.value_dim), s.zeros,
-                    s.y_columns + first * in_lanes(p.value_dim));
+    turn_rows(queries.y, first, lanes, in_lanes(p.value_dim), s.zeros, wide.y_columns);
   }
-  return queries;
 }
 
-QueryTile tile_of(const Call& call, int64_t t, Scratch& s) {
-  const int64_t first = t * kLanes;
-  return {s.columns + first * in_lanes(call.p.dim), s.position_columns + first * in_lanes(call.p.position_dim)};
+// Products of a block of keys, neighbouring rows, and a block of queries in columns: to[key][query], rows of kKeyBlock.
+// A key's channels are weights of the columns, which is faster than dot_blocks where there are this many queries.
+void multiply_block(const float* keys, int64_t width, int64_t num_keys, const float* columns, int64_t num_queries,
+                    int64_t channels, float scale, float* to) {
+  const float* terms[kMaxDim];
+  float* rows[kKeyBlock];
+  HWY_ALIGN float scales[kKeyBlock];
+  for (int64_t c = 0; c < channels; ++c) terms[c] = columns + c * kKeyBlock;
+  for (int64_t j = 0; j < num_keys; ++j) rows[j] = to + j * kKeyBlock, scales[j] = scale;
+  Combination product;
+  product.a = keys, product.row_step = width;
+  product.terms = terms, product.num_terms = channels;
+  product.row_scale = scales;
+  combine_rows(product, num_keys, in_lanes(num_queries), rows);
 }
 
 // Children [begin, begin + count) as keys.
@@ -153,45 +172,71 @@ void mask_keys(const WideFamily& family, int64_t begin, int64_t first, int64_t l
   }
 }
 
-// Causal queries up to child `end` see no key from `end` on.
-int64_t keys_seen(const WideFamily& family, int64_t end) {
-  return family.call.p.causal == Causal::none ? family.count() : end;
+// Whether some of the queries up to child `end` see a key from child `begin` on.
+bool may_see(const WideFamily& family, int64_t end, int64_t begin) {
+  return family.call.p.causal == Causal::none || begin < end;
+}
+
+// What a tile's queries have seen, in groups of kLanes.
+struct SeenTile {
+  Seen groups[kWideTile / kLanes];
+  float* rows[kWideTile];
+};
+
+void see_keys(const WideFamily& family, const Queries& queries, int64_t first, int64_t key_begin, KeyBlock& keys,
+              SeenTile& seen, Scratch& s) {
+  const Call& call = family.call;
+  const AttentionParams& p = call.p;
+  const int64_t count = queries.block_size(first);
+  multiply_block(s.staged[1], call.dim, keys.count, s.wide.q_columns + first * in_lanes(p.dim), count, p.dim, p.scale,
+                 s.scores);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    mask_keys(family, key_begin, queries.begin + first + i, std::min(kLanes, count - i), keys);
+    complete_scores(call, s.wide.position_columns + (first + i) * in_lanes(p.position_dim), keys, s.scores + i,
+                    kKeyBlock);
+    weigh_scores(call, keys, seen.groups[(first + i) / kLanes], s.scores + i, kKeyBlock);
+  }
+  HWY_ALIGN float ones[kKeyBlock];
+  std::fill_n(ones, kKeyBlock, 1.0f);
+  Combination combination;
+  combination.a = s.scores, combination.term_step = kKeyBlock;
+  combination.terms = keys.v, combination.num_terms = keys.count;
+  combination.row_scale = ones;
+  combination.adds = true;
+  combine_rows(combination, count, in_lanes(p.value_dim), seen.rows + first);
 }
 
 void wide_attend_impl(const Call& call, WideTile item, HeadRange range, Scratch& s) {
   const F f;
   const AttentionParams& p = call.p;
   const WideFamily family(call, item.node);
-  const int64_t begin = item.tile * kKeyBlock, count = std::min(family.count() - begin, kKeyBlock);
-  constexpr int64_t kTiles = kKeyBlock / kLanes;
+  Queries queries;
   KeyBlock keys;
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
-    const Queries queries = gather_queries(family, begin, count, h, Pass::forward, s);
-    Seen seen[kTiles];
-    for (int64_t i = 0; i < count; ++i) {
-      float* row = s.staged[4] + i * call.value_dim;
-      std::fill_n(row, call.value_dim, 0.0f);
-      seen[i / kLanes].rows[i % kLanes] = row;
+    gather_queries(family, item.tile, h, Pass::forward, s, queries);
+    const int64_t begin = queries.begin, end = begin + queries.count;
+    SeenTile seen;
+    for (int64_t i = 0; i < queries.count; ++i) {
+      seen.rows[i] = seen.groups[i / kLanes].rows[i % kLanes] = s.wide.y + i * call.value_dim;
+      std::fill_n(seen.rows[i], call.value_dim, 0.0f);
     }
-    const int64_t num_keys = keys_seen(family, begin + count);
-    for (int64_t j = 0; j < num_keys; j += kKeyBlock) {
-      gather_keys(family, j, std::min(num_keys - j, kKeyBlock), h, s, keys);
-      for (int64_t t = 0; t < queries.num_tiles(); ++t) {
-        mask_keys(family, j, begin + t * kLanes, queries.lanes(t), keys);
-        see_block(call, tile_of(call, t, s), keys, seen[t], s.scores);
+    for (int64_t j = 0; j < family.count() && may_see(family, end, j); j += kKeyBlock) {
+      gather_keys(family, j, std::min(family.count() - j, kKeyBlock), h, s, keys);
+      for (int64_t i = 0; i < queries.count; i += kKeyBlock) {
+        if (may_see(family, begin + i + queries.block_size(i), j)) see_keys(family, queries, i, j, keys, seen, s);
       }
     }
-    for (int64_t t = 0; t < queries.num_tiles(); ++t) {
-      const Total total = total_of(seen[t]);
+    for (int64_t i = 0; i < queries.count; i += kLanes) {
+      const Total total = total_of(seen.groups[i / kLanes]);
       HWY_ALIGN float log_sum[kLanes], inverse[kLanes];
       hn::Store(total.log_sum, f, log_sum);
       hn::Store(total.inverse, f, inverse);
-      for (int64_t l = 0; l < queries.lanes(t); ++l) {
-        const int64_t member = family.member(begin + t * kLanes + l, h);
+      for (int64_t l = 0; l < std::min(kLanes, queries.count - i); ++l) {
+        const int64_t member = family.member(begin + i + l, h);
         call.log_sums[member] = log_sum[l];
         float* to = call.attended + member * call.value_dim;
         for (int64_t c = 0; c < in_lanes(p.value_dim); c += kLanes) {
-          hn::StoreU(hn::Mul(hn::LoadU(f, seen[t].rows[l] + c), hn::Set(f, inverse[l])), f, to + c);
+          hn::StoreU(hn::Mul(hn::LoadU(f, seen.rows[i + l] + c), hn::Set(f, inverse[l])), f, to + c);
         }
       }
     }
@@ -267,7 +312,7 @@ void wide_down_impl(const Call& call, WideTile item, HeadRange range, Scratch& s
   const AttentionParams& p = call.p;
   const WideFamily family(call, item.node);
   const Target out(call.out, p.storage, p.value_dim);
-  const int64_t begin = item.tile * kKeyBlock, end = std::min(family.count(), begin + kKeyBlock);
+  const int64_t begin = family.tile_begin(item.tile), end = begin + family.tile_size(item.tile);
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     const int64_t row = family.node.slot * p.heads + h;
     const float pi = family.is_root ? 1.0f : call.crown.pi[row];
@@ -341,33 +386,36 @@ void wide_backward_gates_impl(const Call& call, int64_t n, HeadRange range, Scra
   }
 }
 
-// s̄ of a block over its weights: s̄ = p (ḡ + π w (product - dot)); and p π w over its products.
-void adjoint_of_block(const WideFamily& family, const Queries& queries, int64_t t, int64_t h, int64_t num_keys,
-                      float* weights, float* products) {
+// Numbers of kLanes queries that their gradients need.
+struct QueryNumbers {
+  V log_sum, dot, coefficient, slope;
+};
+
+QueryNumbers numbers_of(const WideFamily& family, int64_t first, int64_t lanes, int64_t h) {
   const F f;
   const Call& call = family.call;
-  HWY_ALIGN float dots[kLanes] = {}, coefficients[kLanes] = {}, slopes[kLanes] = {};
-  for (int64_t l = 0; l < queries.lanes(t); ++l) {
-    const int64_t member = family.member(queries.begin + t * kLanes + l, h);
+  HWY_ALIGN float log_sums[kLanes] = {}, dots[kLanes] = {}, coefficients[kLanes] = {}, slopes[kLanes] = {};
+  for (int64_t l = 0; l < lanes; ++l) {
+    const int64_t member = family.member(first + l, h);
+    log_sums[l] = call.log_sums[member];
     dots[l] = call.wide_dots[member];
     coefficients[l] = call.wide_coefficients[member];
     slopes[l] = call.wide_slopes[member];
   }
-  const V dot = hn::Load(f, dots), coefficient = hn::Load(f, coefficients), slope = hn::Load(f, slopes);
-  for (int64_t j = 0; j < num_keys; ++j) {
-    const V weight = hn::Load(f, weights + j * kLanes);
-    const V s_bar = hn::MulAdd(coefficient, hn::Sub(hn::Load(f, products + j * kLanes), dot), slope);
-    hn::Store(hn::Mul(weight, s_bar), f, weights + j * kLanes);
-    hn::Store(hn::Mul(weight, coefficient), f, products + j * kLanes);
-  }
+  return {hn::Load(f, log_sums), hn::Load(f, dots), hn::Load(f, coefficients), hn::Load(f, slopes)};
 }
 
-V log_sums_of(const WideFamily& family, const Queries& queries, int64_t t, int64_t h) {
-  HWY_ALIGN float log_sum[kLanes];
-  for (int64_t l = 0; l < kLanes; ++l) {
-    log_sum[l] = l < queries.lanes(t) ? family.call.log_sums[family.member(queries.begin + t * kLanes + l, h)] : 0.0f;
+// Scores and products grad_out · v of a block, rows of kKeyBlock, into s̄ = p (ḡ + π w (product - dot)) and p π w, with
+// p = exp(s - log_sum).
+void adjoint_of_block(const QueryNumbers& numbers, int64_t num_keys, float* scores, float* products) {
+  const F f;
+  const V shift = hn::IfThenZeroElse(hn::Eq(numbers.log_sum, hn::Set(f, kMinusInfinity)), numbers.log_sum);
+  for (int64_t j = 0; j < num_keys; ++j, scores += kKeyBlock, products += kKeyBlock) {
+    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores), shift));
+    const V s_bar = hn::MulAdd(numbers.coefficient, hn::Sub(hn::Load(f, products), numbers.dot), numbers.slope);
+    hn::Store(hn::Mul(weight, s_bar), f, scores);
+    hn::Store(hn::Mul(weight, numbers.coefficient), f, products);
   }
-  return hn::Load(F(), log_sum);
 }
 
 // A leaf's own position, where it has one, gets the gradient of its self score apart; the rest of the block forgets it.
@@ -376,7 +424,7 @@ void take_own_positions(const WideFamily& family, const KeyBlock& keys, int64_t 
   const Call& call = family.call;
   for (int64_t j = 0; j < keys.count; ++j) {
     if (keys.self_lane[j] < 0 || !family.has_own_position(begin + j)) continue;
-    float& self = s_bar[j * kLanes + keys.self_lane[j]];
+    float& self = s_bar[j * kKeyBlock + keys.self_lane[j]];
     HWY_ALIGN float copy[kMaxPositionDim];
     const float* own = family.own_position(begin + j, h, copy, s);
     float* to = call.grad_self_positions + (family.child(begin + j).first_leaf * call.p.heads + h) * call.position_dim;
@@ -385,109 +433,157 @@ void take_own_positions(const WideFamily& family, const KeyBlock& keys, int64_t 
   }
 }
 
-void wide_backward_queries_impl(const Call& call, WideTile item, HeadRange range, Scratch& s) {
+// Rows of a tile that gradients are added to, and by what factor.
+struct Sums {
+  float* rows[kWideTile];
+  float* position_rows[kWideTile];
+  HWY_ALIGN float shares[kWideTile];
+};
+
+// Gradients of keys and queries, 64 of each, from each other.
+struct PairBlock {
+  const WideFamily& family;
+  const Queries& queries;
+  int64_t first_query, num_queries;  // in the tile
+  int64_t key_begin, first_key;      // among the children, and in the tile
+  int64_t head;
+};
+
+void backward_block(const PairBlock& b, KeyBlock& keys, const Sums& q_sums, const Sums& k_sums, const Sums& v_sums,
+                    Scratch& s) {
+  const Call& call = b.family.call;
   const AttentionParams& p = call.p;
-  const WideFamily family(call, item.node);
-  const Target grad_q(call.grad_q, p.storage, p.dim);
-  const int64_t begin = item.tile * kKeyBlock, count = std::min(family.count() - begin, kKeyBlock);
-  const int64_t slot = family.node.slot, channels = in_lanes(p.dim);
-  KeyBlock keys;
-  HWY_ALIGN float shares[kKeyBlock], ones[kKeyBlock];
-  float *rows[kKeyBlock], *position_rows[kKeyBlock];
-  for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
-    const Queries queries = gather_queries(family, begin, count, h, Pass::backward, s);
-    const float* base = family.is_root ? s.zeros : call.crown.gq + (slot * p.heads + h) * call.dim;
-    for (int64_t i = 0; i < count; ++i) {
-      rows[i] = family.target(grad_q, begin + i, h, p.heads, call.crown.gq, call.dim, s.staged[4] + i * call.dim);
-      std::copy_n(base, channels, rows[i]);
-      shares[i] = p.scale / static_cast<float>(family.child(begin + i).size);
-      ones[i] = 1;
-      if (call.position_dim == 0) continue;
-      const int64_t child = family.node.first_child + begin + i;
-      position_rows[i] = call.grad_node_positions + (child * p.heads + h) * call.position_dim;
-      std::fill_n(position_rows[i], call.position_dim, 0.0f);
-    }
-    const int64_t num_keys = keys_seen(family, begin + count);
-    for (int64_t j = 0; j < num_keys; j += kKeyBlock) {
-      gather_keys(family, j, std::min(num_keys - j, kKeyBlock), h, s, keys);
-      for (int64_t t = 0; t < queries.num_tiles(); ++t) {
-        const int64_t first = t * kLanes;
-        mask_keys(family, j, begin + first, queries.lanes(t), keys);
-        weigh_block(call, tile_of(call, t, s), s.y_columns + first * in_lanes(p.value_dim), keys,
-                    log_sums_of(family, queries, t, h), s.scores, s.products);
-        adjoint_of_block(family, queries, t, h, keys.count, s.scores, s.products);
-        Combination combination;
-        combination.a = s.scores, combination.term_step = kLanes;
-        combination.terms = keys.k, combination.num_terms = keys.count;
-        combination.row_scale = shares + first;
-        combination.adds = true;
-        combine_rows(combination, queries.lanes(t), channels, rows + first);
-        if (call.position_dim == 0) continue;
-        take_own_positions(family, keys, j, h, s.scores, s);
-        combination.terms = keys.position, combination.row_scale = ones;
-        combine_rows(combination, queries.lanes(t), in_lanes(p.position_dim), position_rows + first);
-      }
-    }
-    for (int64_t i = 0; i < count; ++i) family.finish(grad_q, begin + i, h, rows[i]);
+  multiply_block(s.staged[1], call.dim, keys.count, s.wide.q_columns + b.first_query * in_lanes(p.dim), b.num_queries,
+                 p.dim, p.scale, s.scores);
+  multiply_block(s.staged[2], call.value_dim, keys.count, s.wide.y_columns + b.first_query * in_lanes(p.value_dim),
+                 b.num_queries, p.value_dim, 1.0f, s.products);
+  for (int64_t i = 0; i < b.num_queries; i += kLanes) {
+    const int64_t place = b.first_query + i, first = b.queries.begin + place;
+    const int64_t lanes = std::min(kLanes, b.num_queries - i);
+    mask_keys(b.family, b.key_begin, first, lanes, keys);
+    complete_scores(call, s.wide.position_columns + place * in_lanes(p.position_dim), keys, s.scores + i, kKeyBlock);
+    adjoint_of_block(numbers_of(b.family, first, lanes, b.head), keys.count, s.scores + i, s.products + i);
+  }
+  HWY_ALIGN float ones[kKeyBlock];
+  std::fill_n(ones, kKeyBlock, 1.0f);
+  Combination by_query, by_key;
+  by_query.adds = by_key.adds = true;
+  by_query.a = by_key.a = s.scores;
+  by_query.term_step = by_key.row_step = kKeyBlock;
+  by_query.num_terms = keys.count, by_key.num_terms = b.num_queries;
+  by_query.terms = keys.k, by_query.row_scale = q_sums.shares + b.first_query;
+  combine_rows(by_query, b.num_queries, in_lanes(p.dim), q_sums.rows + b.first_query);
+  by_key.terms = b.queries.q + b.first_query, by_key.row_scale = k_sums.shares + b.first_key;
+  combine_rows(by_key, keys.count, in_lanes(p.dim), k_sums.rows + b.first_key);
+  by_key.a = s.products, by_key.terms = b.queries.y + b.first_query, by_key.row_scale = v_sums.shares + b.first_key;
+  combine_rows(by_key, keys.count, in_lanes(p.value_dim), v_sums.rows + b.first_key);
+  if (call.position_dim == 0) return;
+  for (int64_t i = 0; i < b.num_queries; i += kLanes) {
+    const int64_t lanes = std::min(kLanes, b.num_queries - i);
+    mask_keys(b.family, b.key_begin, b.queries.begin + b.first_query + i, lanes, keys);
+    take_own_positions(b.family, keys, b.key_begin, b.head, s.scores + i, s);
+  }
+  by_query.terms = keys.position, by_query.row_scale = ones;
+  combine_rows(by_query, b.num_queries, in_lanes(p.position_dim), q_sums.position_rows + b.first_query);
+  by_key.a = s.scores, by_key.terms = b.queries.position + b.first_query, by_key.row_scale = ones;
+  combine_rows(by_key, keys.count, in_lanes(p.position_dim), k_sums.position_rows + b.first_key);
+}
+
+// Where gradients by q, k or v are summed: of inner children in the crown, of leaves in the tensor, or in `sums`
+// [children of wide families][heads][width] where it cannot hold them.
+struct SumPlaces {
+  Target tensor;
+  int64_t heads, width;
+  float* inner;
+  float* sums;
+  float scale;
+
+  float* sum(const WideFamily& family, int64_t j, int64_t head) const {
+    return sums + ((family.node.weights + j) * heads + head) * width;
+  }
+};
+struct AllSumPlaces {
+  SumPlaces q, k, v;
+
+  explicit AllSumPlaces(const Call& c)
+      : q{Target(c.grad_q, c.p.storage, c.p.dim), c.p.heads, c.dim, c.crown.gq, c.wide_grad_q, c.p.scale},
+        k{Target(c.grad_k, c.p.storage, c.p.dim), c.p.key_heads, c.dim, c.crown.gk, c.wide_grad_k, c.p.scale},
+        v{Target(c.grad_v, c.p.storage, c.p.value_dim), c.p.key_heads, c.value_dim, c.crown.gv, c.wide_grad_v, 1.0f} {}
+};
+
+// The rows for the children of a tile. `base`, where it is not null, is what they begin with.
+void point_at_sums(const WideFamily& family, int64_t tile, int64_t head, const SumPlaces& places, const float* base,
+                   Sums& to) {
+  for (int64_t i = 0; i < family.tile_size(tile); ++i) {
+    const int64_t j = family.tile_begin(tile) + i;
+    to.rows[i] =
+        family.target(places.tensor, j, head, places.heads, places.inner, places.width, places.sum(family, j, head));
+    to.shares[i] = places.scale / static_cast<float>(family.child(j).size);
+    if (base) std::copy_n(base, in_lanes(places.tensor.dim), to.rows[i]);
   }
 }
 
-void wide_backward_keys_impl(const Call& call, WideTile item, HeadRange range, Scratch& s) {
-  const AttentionParams& p = call.p;
-  const WideFamily family(call, item.node);
-  const Target grad_k(call.grad_k, p.storage, p.dim), grad_v(call.grad_v, p.storage, p.value_dim);
-  const int64_t begin = item.tile * kKeyBlock, count = std::min(family.count() - begin, kKeyBlock);
-  const int64_t slot = family.node.slot, channels = in_lanes(p.dim), value_channels = in_lanes(p.value_dim);
+void point_at_positions(const WideFamily& family, WidePair pair, int64_t h, Sums& q_sums, Sums& k_sums) {
+  const Call& call = family.call;
+  const auto point = [&](int64_t tile, float* rows, int64_t first, Sums& to) {
+    for (int64_t i = 0; i < family.tile_size(tile); ++i) {
+      const int64_t j = family.tile_begin(tile) + i;
+      to.position_rows[i] = rows + ((first + j) * call.p.heads + h) * call.position_dim;
+      if (pair.keys == pair.queries) std::fill_n(to.position_rows[i], call.position_dim, 0.0f);
+    }
+  };
+  point(pair.queries, call.grad_node_positions, family.node.first_child, q_sums);
+  point(pair.keys, call.wide_key_positions, family.node.weights, k_sums);
+}
+
+void wide_backward_pair_impl(const Call& call, WidePair pair, HeadRange range, Scratch& s) {
+  const WideFamily family(call, pair.node);
+  const int64_t key_begin = family.tile_begin(pair.keys), num_keys = family.tile_size(pair.keys);
+  const int64_t query_begin = family.tile_begin(pair.queries), num_queries = family.tile_size(pair.queries);
+  if (!may_see(family, query_begin + num_queries, key_begin)) return;
+  const AllSumPlaces places(call);
+  // a tile's first pair begins its sums with what comes from above
+  const auto base_of = [&](const SumPlaces& of, int64_t head) -> const float* {
+    if (pair.keys != pair.queries) return nullptr;
+    return family.is_root ? s.zeros : of.inner + (family.node.slot * of.heads + head) * of.width;
+  };
+  Queries queries;
   KeyBlock keys;
-  HWY_ALIGN float shares[kKeyBlock], scaled_shares[kKeyBlock], ones[kKeyBlock];
-  float *k_rows[kKeyBlock], *v_rows[kKeyBlock], *position_rows[kKeyBlock];
+  Sums q_sums, k_sums, v_sums;
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    const float* k_base = family.is_root ? s.zeros : call.crown.gk + (slot * p.key_heads + g) * call.dim;
-    const float* v_base = family.is_root ? s.zeros : call.crown.gv + (slot * p.key_heads + g) * call.value_dim;
-    for (int64_t j = 0; j < count; ++j) {
-      k_rows[j] = family.target(grad_k, begin + j, g, p.key_heads, call.crown.gk, call.dim, s.staged[5] + j * call.dim);
-      v_rows[j] = family.target(grad_v, begin + j, g, p.key_heads, call.crown.gv, call.value_dim,
-                                s.staged[6] + j * call.value_dim);
-      std::copy_n(k_base, channels, k_rows[j]);
-      std::copy_n(v_base, value_channels, v_rows[j]);
-      shares[j] = 1.0f / static_cast<float>(family.child(begin + j).size);
-      scaled_shares[j] = p.scale * shares[j];
-      ones[j] = 1;
-    }
+    point_at_sums(family, pair.keys, g, places.k, base_of(places.k, g), k_sums);
+    point_at_sums(family, pair.keys, g, places.v, base_of(places.v, g), v_sums);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      gather_keys(family, begin, count, h, s, keys);
-      for (int64_t j = 0; call.position_dim > 0 && j < count; ++j) {
-        const int64_t child = family.node.first_child + begin + j;
-        position_rows[j] = call.grad_node_positions + (child * p.heads + h) * call.position_dim;
-      }
-      // causal: only later children look at these
-      const int64_t first_query = p.causal == Causal::none ? 0 : begin / kLanes * kLanes;
-      for (int64_t i = first_query; i < family.count(); i += kLanes) {
-        const Queries queries = gather_queries(family, i, std::min(kLanes, family.count() - i), h, Pass::backward, s);
-        mask_keys(family, begin, i, queries.count, keys);
-        weigh_block(call, tile_of(call, 0, s), s.y_columns, keys, log_sums_of(family, queries, 0, h), s.scores,
-                    s.products);
-        adjoint_of_block(family, queries, 0, h, count, s.scores, s.products);
-        Combination combination;
-        combination.a = s.scores, combination.row_step = kLanes;
-        combination.terms = queries.q, combination.num_terms = queries.count;
-        combination.row_scale = scaled_shares;
-        combination.adds = true;
-        combine_rows(combination, count, channels, k_rows);
-        combination.a = s.products, combination.terms = queries.y, combination.row_scale = shares;
-        combine_rows(combination, count, value_channels, v_rows);
-        if (call.position_dim == 0) continue;
-        for (int64_t j = 0; j < count; ++j) {  // the queries' step has taken these
-          if (keys.self_lane[j] >= 0 && family.has_own_position(begin + j))
-            s.scores[j * kLanes + keys.self_lane[j]] = 0;
+      point_at_sums(family, pair.queries, h, places.q, base_of(places.q, h), q_sums);
+      if (call.position_dim > 0) point_at_positions(family, pair, h, q_sums, k_sums);
+      gather_queries(family, pair.queries, h, Pass::backward, s, queries);
+      for (int64_t j = 0; j < num_keys; j += kKeyBlock) {
+        gather_keys(family, key_begin + j, std::min(num_keys - j, kKeyBlock), h, s, keys);
+        for (int64_t i = 0; i < num_queries; i += kKeyBlock) {
+          const int64_t count = queries.block_size(i);
+          if (!may_see(family, query_begin + i + count, key_begin + j)) continue;
+          backward_block({family, queries, i, count, key_begin + j, j, h}, keys, q_sums, k_sums, v_sums, s);
         }
-        combination.a = s.scores, combination.terms = queries.position, combination.row_scale = ones;
-        combine_rows(combination, count, in_lanes(p.position_dim), position_rows);
       }
     }
-    for (int64_t j = 0; j < count; ++j) {
-      family.finish(grad_k, begin + j, g, k_rows[j]);
-      family.finish(grad_v, begin + j, g, v_rows[j]);
+  }
+}
+
+// Sums that were not made where they belong.
+void wide_backward_finish_impl(const Call& call, int64_t n, HeadRange range, Scratch&) {
+  const AttentionParams& p = call.p;
+  const WideFamily family(call, n);
+  const AllSumPlaces places(call);
+  const auto finish = [&](const SumPlaces& of, int64_t j, int64_t head) {
+    family.finish(of.tensor, j, head, of.sum(family, j, head));
+  };
+  for (int64_t j = 0; j < family.count(); ++j) {
+    for (int64_t g = range.key_begin; g < range.key_end; ++g) finish(places.k, j, g), finish(places.v, j, g);
+    for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
+      finish(places.q, j, h);
+      const float* from = call.wide_key_positions + family.member(j, h) * call.position_dim;
+      float* to = call.grad_node_positions + ((family.node.first_child + j) * p.heads + h) * call.position_dim;
+      for (int64_t c = 0; c < call.position_dim; ++c) to[c] += from[c];
     }
   }
 }
@@ -504,8 +600,8 @@ RAMIFY_CPU_STEP(wide_fold, int64_t)
 RAMIFY_CPU_STEP(wide_down, WideTile)
 RAMIFY_CPU_STEP(wide_backward_fold, int64_t)
 RAMIFY_CPU_STEP(wide_backward_gates, int64_t)
-RAMIFY_CPU_STEP(wide_backward_queries, WideTile)
-RAMIFY_CPU_STEP(wide_backward_keys, WideTile)
+RAMIFY_CPU_STEP(wide_backward_pair, WidePair)
+RAMIFY_CPU_STEP(wide_backward_finish, int64_t)
 
 }  // namespace ramify::cpu
 #endif

@@ -57,6 +57,25 @@ inline void interleave_tile(const float* const* rows, int64_t count, int64_t cha
   interleave_rows(all, channels, blocks);
 }
 
+// kLanes rows as columns: channel c of row r into to[c * to_stride + r].
+inline void transpose_rows(const float* const* rows, int64_t channels, float* to, int64_t to_stride) {
+  const F f;
+  const hn::RepartitionToWide<F> pairs;
+  const auto as_pairs = [&](V v) { return hn::BitCast(pairs, v); };
+  for (int64_t c = 0; c < channels; c += 4, to += 4 * to_stride) {
+    const V row0 = load_blocks(f, rows, c), row1 = load_blocks(f, rows + 1, c);
+    const V row2 = load_blocks(f, rows + 2, c), row3 = load_blocks(f, rows + 3, c);
+    const auto low01 = as_pairs(hn::InterleaveLower(f, row0, row1)),
+               up01 = as_pairs(hn::InterleaveUpper(f, row0, row1));
+    const auto low23 = as_pairs(hn::InterleaveLower(f, row2, row3)),
+               up23 = as_pairs(hn::InterleaveUpper(f, row2, row3));
+    hn::Store(hn::BitCast(f, hn::InterleaveLower(pairs, low01, low23)), f, to);
+    hn::Store(hn::BitCast(f, hn::InterleaveUpper(pairs, low01, low23)), f, to + to_stride);
+    hn::Store(hn::BitCast(f, hn::InterleaveLower(pairs, up01, up23)), f, to + 2 * to_stride);
+    hn::Store(hn::BitCast(f, hn::InterleaveUpper(pairs, up01, up23)), f, to + 3 * to_stride);
+  }
+}
+
 // The sums of the 128-bit blocks of four vectors: block r of the result is block r's sums, in the order of the vectors.
 HWY_INLINE V sums_in_blocks(V a, V b, V c, V d) {
   const F f;

@@ -35,32 +35,39 @@ struct QueryTile {
   float* position_blocks;
 };
 
-// Scores of a block into to[j][lane], -inf where a lane does not see a key.
-inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, float* to) {
+// What makes products q · k of a block, to[j][lane] with rows `stride` apart, its scores: sizes and positions, and -inf
+// where a lane does not see a key.
+inline void complete_scores(const Call& call, const float* position_blocks, const KeyBlock& keys, float* to,
+                            int64_t stride) {
   const F f;
-  dot_blocks(tile.q_blocks, keys.k, keys.count, in_lanes(call.p.dim), call.p.scale, to, kLanes);
   if (keys.is_plain && !keys.has_sizes && call.position_dim == 0) return;
   HWY_ALIGN float position_scores[kKeyBlock * kLanes];
   if (call.position_dim > 0) {
-    dot_blocks(tile.position_blocks, keys.position, keys.count, in_lanes(call.p.position_dim), 1.0f, position_scores,
+    dot_blocks(position_blocks, keys.position, keys.count, in_lanes(call.p.position_dim), 1.0f, position_scores,
                kLanes);
   }
   const V lane = hn::Iota(f, 0), hidden = hn::Set(f, kMinusInfinity);
   const V begin = hn::Set(f, static_cast<float>(keys.lane_begin)), end = hn::Set(f, static_cast<float>(keys.lane_end));
   const M looks = hn::And(hn::Ge(lane, begin), hn::Lt(lane, end));
   for (int64_t j = 0; j < keys.count; ++j) {
-    V score = hn::Add(hn::Load(f, to + j * kLanes), hn::Set(f, keys.log_size[j]));
+    V score = hn::Add(hn::Load(f, to + j * stride), hn::Set(f, keys.log_size[j]));
     if (call.position_dim > 0) score = hn::Add(score, hn::Load(f, position_scores + j * kLanes));
     if (keys.is_plain) {
-      hn::Store(score, f, to + j * kLanes);
+      hn::Store(score, f, to + j * stride);
       continue;
     }
     const M is_hidden =
         hn::And(hn::Ge(lane, hn::Set(f, keys.hidden_begin[j])), hn::Lt(lane, hn::Set(f, keys.hidden_end[j])));
     const M sees = hn::AndNot(is_hidden, hn::And(looks, hn::Ge(lane, hn::Set(f, keys.visible_from[j]))));
-    hn::Store(hn::IfThenElse(sees, score, hidden), f, to + j * kLanes);
-    if (call.position_dim > 0 && keys.self_lane[j] >= 0) to[j * kLanes + keys.self_lane[j]] += keys.self_difference[j];
+    hn::Store(hn::IfThenElse(sees, score, hidden), f, to + j * stride);
+    if (call.position_dim > 0 && keys.self_lane[j] >= 0) to[j * stride + keys.self_lane[j]] += keys.self_difference[j];
   }
+}
+
+// Scores of a block into to[j][lane].
+inline void score_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, float* to) {
+  dot_blocks(tile.q_blocks, keys.k, keys.count, in_lanes(call.p.dim), call.p.scale, to, kLanes);
+  complete_scores(call, tile.position_blocks, keys, to, kLanes);
 }
 
 // What a tile has seen so far: Σ exp(s - most) and Σ exp(s - most) v.
@@ -72,40 +79,47 @@ struct Seen {
   Seen() : most(hn::Set(F(), kMinusInfinity)), sum(hn::Zero(F())) {}
 };
 
-// Adds a block of keys.
-inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, Seen& seen, float* scores) {
+// Turns the scores of a block, rows `stride` apart, into weights exp(s - most), and shrinks what was seen before where
+// the maximum rose.
+inline void weigh_scores(const Call& call, const KeyBlock& keys, Seen& seen, float* scores, int64_t stride) {
   const F f;
-  score_block(call, tile, keys, scores);
   V most = seen.most;
-  for (int64_t j = 0; j < keys.count; ++j) most = hn::Max(most, hn::Load(f, scores + j * kLanes));
+  for (int64_t j = 0; j < keys.count; ++j) most = hn::Max(most, hn::Load(f, scores + j * stride));
   const V shift = hn::IfThenZeroElse(hn::Eq(most, hn::Set(f, kMinusInfinity)), most);
   V sum = hn::Zero(f);
   for (int64_t j = 0; j < keys.count; ++j) {
-    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores + j * kLanes), shift));
+    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores + j * stride), shift));
     sum = hn::Add(sum, weight);
-    hn::Store(weight, f, scores + j * kLanes);
+    hn::Store(weight, f, scores + j * stride);
   }
   HWY_ALIGN float factor[kLanes];
   const V shrink = exp_lanes(hn::Sub(seen.most, shift));
   hn::Store(shrink, f, factor);
   seen.sum = hn::MulAdd(seen.sum, shrink, sum);
   seen.most = most;
-
-  const int64_t first = keys.lane_begin, rows = keys.lane_end - keys.lane_begin, channels = in_lanes(call.p.value_dim);
-  HWY_ALIGN float ones[kLanes];
-  for (int64_t r = 0; r < rows; ++r) {
-    ones[r] = 1;
-    if (factor[first + r] == 1.0f) continue;
-    const V scale = hn::Set(f, factor[first + r]);
-    float* row = seen.rows[first + r];
-    for (int64_t c = 0; c < channels; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(f, row + c), scale), f, row + c);
+  for (int64_t l = keys.lane_begin; l < keys.lane_end; ++l) {
+    if (factor[l] == 1.0f) continue;
+    const V scale = hn::Set(f, factor[l]);
+    float* row = seen.rows[l];
+    for (int64_t c = 0; c < in_lanes(call.p.value_dim); c += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(f, row + c), scale), f, row + c);
+    }
   }
+}
+
+// Adds a block of keys.
+inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, Seen& seen, float* scores) {
+  score_block(call, tile, keys, scores);
+  weigh_scores(call, keys, seen, scores, kLanes);
+  const int64_t first = keys.lane_begin, rows = keys.lane_end - keys.lane_begin;
+  HWY_ALIGN float ones[kLanes];
+  hn::Store(hn::Set(F(), 1.0f), F(), ones);
   Combination combination;
   combination.a = scores + first, combination.term_step = kLanes;
   combination.terms = keys.v, combination.num_terms = keys.count;
   combination.row_scale = ones;
   combination.adds = true;
-  combine_rows(combination, rows, channels, seen.rows + first);
+  combine_rows(combination, rows, in_lanes(call.p.value_dim), seen.rows + first);
 }
 
 // log Σ exp(s), -inf where nothing was seen; and 1 / Σ exp(s - most), 0 there.
