@@ -55,7 +55,7 @@ def read_records(path):
         text = subprocess.run(["zstd", "-dc", path], check=True, capture_output=True).stdout.decode()
     else:
         text = path.read_text()
-    return text.splitlines()
+    return text.removesuffix("\n").split("\n")  # splitlines would also divide at rarer line ends, inside of texts
 
 
 def runs_of(config):
@@ -137,12 +137,15 @@ class Experiment:
         """Laid over each other; {task} in a value stands for the run's level of that factor."""
         options = merged(self.config.get("options", {}),
                          *(self.config["factors"][name][level] for name, level in run.items()),
-                         *(other["options"] for other in self.config.get("overrides", []) if fits(run, other["where"])),
+                         *(other.get("options", {}) for other in self.overrides(run)),
                          self.reduced.get("options", {}))
         for factor, level in run.items():
             options = {name: value.replace(f"{{{factor}}}", level) if isinstance(value, str) else value
                        for name, value in options.items()}
         return options
+
+    def overrides(self, run):
+        return [other for other in self.config.get("overrides", []) if fits(run, other["where"])]
 
     def wanted(self):
         """The runs that --only and --reduced leave."""
@@ -195,7 +198,8 @@ class Experiment:
         except subprocess.CalledProcessError as error:
             self.failed = True
             return print(f"failed: {shlex.join(map(str, error.cmd))}", file=sys.stderr)
-        whole = {"seconds": round(time.monotonic() - began, 1), "device": self.arguments.device,
+        seconds = max(time.monotonic() - began, found.pop("seconds", 0))  # the latter where it was stopped and went on
+        whole = {"seconds": round(seconds, 1), "device": self.arguments.device,
                  "threads": self.arguments.threads}
         with self.lock, open(path, "a") as file:
             file.write(json.dumps({**line, **whole, **found}) + "\n")
@@ -217,9 +221,10 @@ class Experiment:
                     continue
                 name = name.rsplit("/", 1)[0]
                 without_test = {part: value for part, value in options.items() if part != "test"}
-                for draw, setting in enumerate(drawn(self.config["search"], self.arguments.search)):
+                space = merged(self.config["search"], *(other.get("search", {}) for other in self.overrides(run)))
+                for draw, setting in enumerate(drawn(space, self.arguments.search)):
                     line = {"draw": draw, "of": self.arguments.search, "setting": setting}
-                    jobs.append((f"{name}", line, self.searched, lambda o, s, n, d=draw: perform(o, s, f"search/{n}/{d}"),
+                    jobs.append((name, line, self.searched, lambda o, s, n, d=draw: perform(o, s, f"search/{n}/{d}"),
                                  merged(without_test, as_options(setting)), 0))
                 continue
             if run.get("setting") == "tuned":
@@ -244,7 +249,7 @@ def found_in(folder):
     shown = ("accuracy", "macro_f1", "loss", "records")
     found = {part: {name: evaluation[part][name] for name in shown if name in evaluation[part]}
              for part in ("valid", "test") if part in evaluation}
-    found["parameters"] = config["parameters"]
+    found["parameters"], found["seconds"] = config["parameters"], steps[-1]["seconds"]
     found["leaves_per_second"] = round(statistics.median(line["leaves_per_second"] for line in steps))
     found["peak_memory_bytes"] = evaluation["peak_memory_bytes"]
     explained = folder / "explanations.json"

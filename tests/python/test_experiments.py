@@ -116,8 +116,9 @@ def test_listops_values_and_shapes():
     tree = ["MAX", 2, ["MED", 9, 4, 7, 1], ["SM", 8, 5, ["MIN", 6, 3]]]
     assert listops.value(tree) == 6  # MED: (4 + 7) // 2 = 5, SM: 8 + 5 + 3 = 16
     assert listops.sequence(tree) == "[MAX 2 [MED 9 4 7 1 ] [SM 8 5 [MIN 6 3 ] ] ]".split()
+    assert listops.value(["FIRST", ["LAST", 3, 8], 1]) == 8
     unwanted = {json.dumps(value) for value in range(10)}
-    records = listops.training_records(unwanted, distinct=3000)
+    records = listops.training_records("d20s", unwanted, distinct=3000)
     assert len({json.dumps(record["expr"]) for record in records}) == len(records) > 2980
 
     def depth(part):
