@@ -22,7 +22,7 @@ def ticks(low, high):
     step = 10 ** math.floor(math.log10(max(high - low, 1e-3)))
     step = next(step * factor for factor in (0.2, 0.5, 1, 2) if (high - low) / (step * factor) <= 6)
     first = math.floor(low / step)
-    return [step * i for i in range(first, math.ceil(high / step) + 1)]
+    return [step * i for i in range(first, max(math.ceil(high / step), first + 1) + 1)]
 
 
 def dots(title, what, rows):
