@@ -129,7 +129,7 @@ class Experiment:
         with self.lock:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                part = path.with_suffix(".part")
+                part = path.with_suffix(f".{os.getpid()}.part")
                 part.write_text("".join(f"{record}\n" for record in records()))
                 part.replace(path)
 
@@ -223,7 +223,7 @@ class Experiment:
                 without_test = {part: value for part, value in options.items() if part != "test"}
                 space = merged(self.config["search"], *(other.get("search", {}) for other in self.overrides(run)))
                 for draw, setting in enumerate(drawn(space, self.arguments.search)):
-                    line = {"draw": draw, "of": self.arguments.search, "setting": setting}
+                    line = {"draw": draw, "setting": setting}
                     jobs.append((name, line, self.searched, lambda o, s, n, d=draw: perform(o, s, f"search/{n}/{d}"),
                                  merged(without_test, as_options(setting)), 0))
                 continue

@@ -58,6 +58,7 @@ def lines_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_an_experiment_runs_once_and_is_reported(data, tmp_path):
     results = tmp_path / "results"
     said = run("from-scratch", data, results)
@@ -121,15 +122,20 @@ def test_listops_values_and_shapes():
     records = listops.training_records("d20s", unwanted, distinct=3000)
     assert len({json.dumps(record["expr"]) for record in records}) == len(records) > 2980
 
+
+@pytest.mark.slow
+def test_listops_expressions_are_as_deep_as_those_of_the_test_file():
+    listops = module(EXPERIMENTS / "structure" / "listops.py")
+
     def depth(part):
         return 1 + max(map(depth, part)) if isinstance(part, list) else 0
 
-    # of the 9,999 trees of the test file 21 percent have one operator alone; a smaller set has more of the long ones, as
-    # the short ones do not come twice
-    assert max(depth(record["expr"]) for record in records) <= 19
-    shares = [sum(len(part) - 1 == count for record in records for part in [record["expr"]]) / len(records)
-              for count in (2, 3, 4, 5)]
-    assert all(0.18 < share < 0.32 for share in shares)
+    records = listops.training_records("d8", unwanted=set())
+    depths = [depth(record["expr"]) for record in records]
+    of_the_test_file = [447, 4084, 2257, 1344, 718, 440, 710]  # of 10,000, by depth from 1 on
+    for i, expected in enumerate(of_the_test_file):
+        assert depths.count(i + 1) / len(depths) == pytest.approx(expected / 10_000, abs=0.01)
+    assert len({json.dumps(record["expr"]) for record in records}) == len(records)
 
 
 @pytest.mark.parametrize("name", json.loads((EXPERIMENTS / "order.json").read_text()))
