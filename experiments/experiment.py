@@ -81,7 +81,12 @@ def drawn(space, count):
 def as_options(setting):
     """Names with a dot are values of the model's config."""
     plain = {name: value for name, value in setting.items() if "." not in name}
-    return merged(plain, {"set": {name: value for name, value in setting.items() if "." in name}})
+    inside = {name: value for name, value in setting.items() if "." in name}
+    return {**plain, "set": inside} if inside else plain
+
+
+class MissingData(Exception):
+    pass
 
 
 class Experiment:
@@ -109,8 +114,10 @@ class Experiment:
             path = self.arguments.data / name
             if not path.exists() and path.suffix == ".zst" and path.with_suffix("").exists():
                 path = path.with_suffix("")
+        if not path.exists():
+            raise MissingData(f"{path} is not there")
         share, limit = options.get("test_share"), self.reduced.get("records") or options.get("records", {}).get(part)
-        if not path.exists() or not (share or limit):
+        if not (share or limit):
             return path
 
         def chosen():
@@ -159,8 +166,6 @@ class Experiment:
 
     def command(self, options, seed, out):
         files = {part: self.file(options[part], part, options) for part in FILES if part in options}
-        if missing := [str(path) for path in files.values() if not path.exists()]:
-            raise FileNotFoundError(", ".join(missing) + " is not there")
         plain = {name: value for name, value in options.items() if name not in (*FILES, "test_share", "records")}
         placed = {name: value.format(**self.places) if isinstance(value, str) else value
                   for name, value in plain.items()}
@@ -187,13 +192,13 @@ class Experiment:
     def do(self, name, line, path, perform, options, seed):
         """Performs a run that is not in the results yet, and adds its line to them."""
         line = {"run": name, **line, "seed": seed, "options": options}
-        if any(merged(done, line) == done for done in read_lines(path)):
+        if any(all(done.get(part) == value for part, value in line.items()) for done in read_lines(path)):
             return
         print(f"{self.folder.name}: {name}, seed {seed}", file=sys.stderr, flush=True)
         began = time.monotonic()
         try:
             found = perform(merged(options), seed, name)
-        except FileNotFoundError as error:
+        except MissingData as error:
             return print(f"left out: {error}", file=sys.stderr)
         except subprocess.CalledProcessError as error:
             self.failed = True
@@ -210,33 +215,33 @@ class Experiment:
         tried = [line for line in read_lines(self.searched) if line["run"] == name]
         return max(tried, key=lambda line: line["valid"][self.config.get("score", "accuracy")], default=None)
 
-    def run_all(self, perform):
-        jobs = []
+    def tries(self, run, options, perform):
+        """A search for one model: without the test records, seed 0."""
+        name = "/".join(level for factor, level in run.items() if factor != "setting")
+        space = merged(self.config["search"], *(other.get("search", {}) for other in self.overrides(run)))
+        for draw, setting in enumerate(drawn(space, self.arguments.search)):
+            tried = merged(options, {"test": None}, as_options(setting))
+            yield (name, {"draw": draw, "setting": setting}, self.searched,
+                   lambda o, s, n, d=draw: perform(o, s, f"search/{n}/{d}"), tried, 0)
+
+    def jobs(self, perform):
+        """What `do` is called with for each run that is wanted."""
         seeds = self.reduced.get("seeds") or [int(seed) for seed in self.arguments.seeds.split(",")]
-        tuned = {"setting": "tuned"} if "setting" in self.config["factors"] else {}
         for run in self.wanted():
-            name, options = "/".join(run.values()), self.options_of(run)
+            name, options, tuned = "/".join(run.values()), self.options_of(run), run.get("setting") == "tuned"
             if self.arguments.search:
-                if not tuned or run["setting"] != "tuned":
-                    continue
-                name = name.rsplit("/", 1)[0]
-                without_test = {part: value for part, value in options.items() if part != "test"}
-                space = merged(self.config["search"], *(other.get("search", {}) for other in self.overrides(run)))
-                for draw, setting in enumerate(drawn(space, self.arguments.search)):
-                    line = {"draw": draw, "setting": setting}
-                    jobs.append((name, line, self.searched, lambda o, s, n, d=draw: perform(o, s, f"search/{n}/{d}"),
-                                 merged(without_test, as_options(setting)), 0))
+                yield from self.tries(run, options, perform) if tuned else ()
                 continue
-            if run.get("setting") == "tuned":
-                best = self.winner(run)
-                if not best:
-                    print(f"{name}: left out, as nothing was searched; see --search", file=sys.stderr)
-                    continue
-                options = merged(options, as_options(best["setting"]))
+            best = self.winner(run) if tuned else {"setting": {}}
+            if not best:
+                print(f"{name}: left out, as nothing was searched; see --search", file=sys.stderr)
+                continue
             for seed in seeds if self.config.get("seeded", True) else [0]:
-                jobs.append((name, run, self.results, perform, options, seed))
+                yield name, run, self.results, perform, merged(options, as_options(best["setting"])), seed
+
+    def run_all(self, perform):
         with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
-            for job in [pool.submit(self.do, *job) for job in jobs]:
+            for job in [pool.submit(self.do, *job) for job in self.jobs(perform)]:
                 job.result()
         return 1 if self.failed else 0
 

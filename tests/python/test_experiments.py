@@ -138,13 +138,14 @@ def test_listops_expressions_are_as_deep_as_those_of_the_test_file():
     assert len({json.dumps(record["expr"]) for record in records}) == len(records)
 
 
-@pytest.mark.parametrize("name", json.loads((EXPERIMENTS / "order.json").read_text()))
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in EXPERIMENTS.glob("*/config.json")))
 def test_configs_name_files_and_levels_that_exist(name):
     experiment = module(EXPERIMENTS / "experiment.py")
     folder = EXPERIMENTS / name
     config = json.loads((folder / "config.json").read_text())
     runs = list(experiment.runs_of(config))
-    assert runs and os.access(folder / "run", os.X_OK)
+    assert runs and os.access(folder / "run", os.X_OK) and name in module(EXPERIMENTS / "report").ORDER
+    assert f"| `{name}` |" in (EXPERIMENTS / "README.md").read_text()
     reduced = config["reduced"].get("levels", {})
     assert any(experiment.fits(run, reduced) for run in runs)
     named = [part["where"] for kind in ("hypotheses", "overrides") for part in config.get(kind, [])]
