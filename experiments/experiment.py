@@ -49,8 +49,14 @@ def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def stored(path):
+    """A file of the data folder, or the same unpacked."""
+    return path if path.exists() or path.suffix != ".zst" else path.with_suffix("")
+
+
 def read_records(path):
     """Lines of a .jsonl or .jsonl.zst file."""
+    path = stored(path)
     if path.suffix == ".zst":
         text = subprocess.run(["zstd", "-dc", path], check=True, capture_output=True).stdout.decode()
     else:
@@ -111,9 +117,7 @@ class Experiment:
             path = self.work / "data" / name
             self.write_once(path, lambda: self.made[name](self.arguments.data, part))
         else:
-            path = self.arguments.data / name
-            if not path.exists() and path.suffix == ".zst" and path.with_suffix("").exists():
-                path = path.with_suffix("")
+            path = stored(self.arguments.data / name)
         if not path.exists():
             raise MissingData(f"{path} is not there")
         share, limit = options.get("test_share"), self.reduced.get("records") or options.get("records", {}).get(part)
