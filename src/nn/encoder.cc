@@ -110,13 +110,24 @@ at::Tensor Encoding::of_inputs() const {
   return leaf.defined() ? leaves.index_select(0, leaf) : leaves;
 }
 
-at::Tensor Encoder::node_mass(const Batch& batch, int64_t layer) const {
-  TORCH_CHECK_VALUE(layer >= 0 && layer < static_cast<int64_t>(layers_.size()), "node_mass: layer ", layer,
+Encoder::State Encoder::before_layer(const Batch& batch, int64_t layer, const char* caller) const {
+  TORCH_CHECK_VALUE(layer >= 0 && layer < static_cast<int64_t>(layers_.size()), caller, ": layer ", layer,
                     "; the encoder has ", layers_.size(), " layers");
-  const at::NoGradGuard no_grad;
   State state = first_state(batch, /*training=*/false);
   for (int64_t l = 0; l < layer; ++l) apply_layer(state, static_cast<size_t>(l));
   if (state.rows.defined()) take_apart(state);
+  return state;
+}
+
+std::optional<double> Encoder::zero_weights(const Batch& batch, int64_t layer) const {
+  const at::NoGradGuard no_grad;
+  const State state = before_layer(batch, layer, "zero_weights");
+  return layers_[layer]->zero_weights(state.forest, state.leaves, state.positions);
+}
+
+at::Tensor Encoder::node_mass(const Batch& batch, int64_t layer) const {
+  const at::NoGradGuard no_grad;
+  const State state = before_layer(batch, layer, "node_mass");
   const at::Tensor mass =
       layers_[layer]->node_mass(state.forest, state.leaves, state.positions).to(at::kCPU, at::kFloat);
   if (!state.leaf.defined()) return mass;

@@ -2,10 +2,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "nn/linear.h"
@@ -153,6 +156,29 @@ at::Tensor Layer::node_mass(const ForestTensors& forest, const std::vector<LeafR
     of_node[n] = parent < 0 ? 1 : of_node[parent] * static_cast<float>(counts[n]) / static_cast<float>(counts[parent]);
   }
   return mass;
+}
+
+std::optional<double> Layer::zero_weights(const ForestTensors& forest, const std::vector<LeafRows>& leaves,
+                                          const LayerPositions& positions) const {
+  constexpr int64_t kColumns = 256;  // of the matrix of weights at a time
+  const std::vector<int64_t> begin = forest.forest().tree_leaf_begin();
+  const int64_t rows = forest.forest().num_leaves();
+  int64_t pairs = config_.include_self ? 0 : -rows;
+  for (size_t tree = 0; tree + 1 < begin.size(); ++tree) {
+    pairs += (begin[tree + 1] - begin[tree]) * (begin[tree + 1] - begin[tree]);
+  }
+  if (config_.attention == Attention::none || leaves.empty() || pairs <= 0) return std::nullopt;
+  const auto dtype = at::ScalarType::Undefined;
+  const Heads heads = project(leaves, dtype);
+  const AttentionOptions with = options(forest, positions, dtype);
+  const at::Tensor identity = at::eye(rows, heads.k.options());
+  int64_t seen = 0;
+  for (int64_t column = 0; column < rows; column += kColumns) {
+    const at::Tensor values = identity.narrow(1, column, std::min(kColumns, rows - column));
+    const at::Tensor wide = values.unsqueeze(1).expand({rows, heads.k.size(1), values.size(1)}).contiguous();
+    seen += attention(heads.q, heads.k, wide, forest, with).count_nonzero().item<int64_t>();
+  }
+  return 1 - static_cast<double>(seen) / static_cast<double>(pairs * heads.q.size(1));
 }
 
 }  // namespace ramify::nn

@@ -51,6 +51,19 @@ at::Tensor Model::leaf_mass(const Batch& batch) const {
   return mass;
 }
 
+std::optional<double> Model::zero_weights(const Batch& batch) const {
+  double sum = 0;
+  int64_t sparse = 0;
+  for (size_t layer = 0; layer < config().layers.size(); ++layer) {
+    if (config().layers[layer].alpha == 1.0) continue;
+    const std::optional<double> share = encoder_->zero_weights(batch, static_cast<int64_t>(layer));
+    if (!share) continue;
+    sum += *share;
+    ++sparse;
+  }
+  return sparse > 0 ? std::optional(sum / static_cast<double>(sparse)) : std::nullopt;
+}
+
 // The plans of the attention, as long as layers keep the batch's forest; it keeps them.
 void Model::prepare(const Batch& batch) const {
   for (const LayerConfig& layer : config().layers) {

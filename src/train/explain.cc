@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "signal/stream.h"
 #include "signal/tree_json.h"
@@ -48,6 +49,7 @@ nlohmann::json explain(nn::Network& model, const RunDescription& run, const sign
       to_tensors(signal::collate(one, *run.schema, structure_of(run.settings.attention)), model.inputs(), device);
   const at::Tensor outputs = model.forward(batch.input, batch.targets.leaf_begin, batch.targets.leaf_end);
   nlohmann::json result = {{"tree", signal::tree_json(labelled, leaf_mass(model, batch))}};
+  if (const std::optional<double> zeros = model.zero_weights(batch.input)) result["zero_weights"] = *zeros;
   if (labelled.target.known) result["truth"] = truth_of(labelled.target, run.schema->target);
   if (run.schema->target.task == signal::Task::nodes) {
     result["prediction"] = nlohmann::json::array();

@@ -14,7 +14,7 @@ namespace ramify::train {
 
 // {"line", "truth", "prediction", "probabilities", "tree"} of a record that was compiled with labels; "truth" only
 // where it is known. A node of the tree has label, kind, text, leaves, mass, children; no mass if leaves do not see
-// each other.
+// each other. With sparse attention also "zero_weights", the share of weights that are exactly 0.
 nlohmann::json explain(nn::Network& model, const RunDescription& run, const signal::Signal& labelled,
                        at::Device device);
 

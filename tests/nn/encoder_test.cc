@@ -206,6 +206,40 @@ TEST_P(EncoderLaws, MassOfNodesIsThatOfTheirChildren) {
   }
 }
 
+TEST(Encoder, ZeroWeightsAreCountedInsideTrees) {
+  const std::vector<Record> records = random_records(6, 30);
+  for (const bool include_self : {false, true}) {
+    double fewer = 0;
+    for (const double alpha : {1.0, 1.5, 2.0}) {
+      const auto model = make_model([&](EncoderConfig& c) {
+        c.layers[0].alpha = alpha;
+        c.layers[0].include_self = include_self;
+      });
+      double zeros = 0, pairs = 0;
+      for (const Record& record : records) {
+        const RecordBatch one = batch_of(std::span(&record, 1));
+        const auto leaves = static_cast<double>(one.batch.forest.forest().num_leaves());
+        const double of_one = leaves * (include_self ? leaves : leaves - 1);
+        pairs += of_one;
+        zeros += of_one * model->encoder().zero_weights(one.batch, 0).value_or(0);
+      }
+      EXPECT_NEAR(model->encoder().zero_weights(batch_of(records).batch, 0).value(), zeros / pairs, 1e-9);
+      if (alpha == 1.0) {
+        EXPECT_EQ(zeros, 0);
+        EXPECT_FALSE(model->zero_weights(batch_of(records).batch));
+      } else {
+        EXPECT_GT(zeros, fewer);
+        EXPECT_EQ(model->zero_weights(batch_of(records).batch),
+                  model->encoder().zero_weights(batch_of(records).batch, 0));
+      }
+      fewer = zeros;
+    }
+  }
+  EXPECT_FALSE(make_model([](EncoderConfig& c) { c.set_attention(Attention::none); })
+                   ->encoder()
+                   .zero_weights(batch_of(records).batch, 0));
+}
+
 TEST_P(EncoderLaws, ParametersMakeTheModel) {
   const at::NoGradGuard no_grad;
   const auto model = make_model(change(), 1), other = make_model(change(), 2);

@@ -132,6 +132,16 @@ RUN = ["--target", "label", "--epochs", "3", "--log-every", "3", "--checkpoint-e
        *SMALL, "--set", "model.dropout=0.2"]
 
 
+def test_sparse_attention_says_how_sparse_it_is(data, trained, tmp_path):
+    run("train", data / "train.jsonl", "--target", "label", "--out", tmp_path / "run", "--epochs", 1, *SMALL, "--set",
+        "model.layers.0.alpha=2", "--explain", 4)
+    records = json.loads((tmp_path / "run" / "explanations.json").read_text())["records"]
+    assert len(records) == 4 and all(0 <= record["zero_weights"] < 1 for record in records)
+    assert any(record["zero_weights"] > 0 for record in records)
+    softmax = json.loads((trained / "explanations.json").read_text())["records"]
+    assert not any("zero_weights" in record for record in softmax)
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(data):
     folder = data / "whole"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,9 @@ class Encoder : public Module {
   // After local pooling the leaves of a pooled one share alike. The forward pass up to there runs in evaluation mode.
   at::Tensor node_mass(const Batch& batch, int64_t layer) const;
 
+  // The share of weights of attention that are exactly 0 in a layer (Layer::zero_weights), in evaluation mode.
+  std::optional<double> zero_weights(const Batch& batch, int64_t layer) const;
+
   // Gives a modality of ids the vectors `values` [size, width]. Not trainable: no gradient is computed for them.
   void set_table(std::string_view modality, const at::Tensor& values, bool trainable);
 
@@ -64,6 +68,7 @@ class Encoder : public Module {
   std::vector<LeafRows> embedded(const Batch& batch, bool training) const;
   State first_state(const Batch& batch, bool training) const;
   void apply_layer(State& state, size_t layer) const;
+  State before_layer(const Batch& batch, int64_t layer, const char* caller) const;  // in evaluation mode
 
   EncoderConfig config_;
   std::vector<Modality> modalities_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,11 @@ class Layer : public Module {
   // The attention that every node receives, the mean over heads and over the leaves of its tree: [num_nodes].
   at::Tensor node_mass(const ForestTensors& forest, const std::vector<LeafRows>& leaves,
                        const LayerPositions& positions) const;
+
+  // The share of pairs of leaves of a tree whose weight is exactly 0, the mean over heads. A leaf with itself is a pair
+  // only with include_self. None without such pairs, or without attention.
+  std::optional<double> zero_weights(const ForestTensors& forest, const std::vector<LeafRows>& leaves,
+                                     const LayerPositions& positions) const;
 
   const LayerConfig& config() const { return config_; }
 

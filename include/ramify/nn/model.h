@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,7 @@ class Model : public Network {
   Encoding encode(const Batch& batch) const;
   at::Tensor node_mass(const Batch& batch, int64_t layer) const;
   at::Tensor leaf_mass(const Batch& batch) const override;
+  std::optional<double> zero_weights(const Batch& batch) const override;
   void prepare(const Batch& batch) const override;
   const ModelInputs& inputs() const override { return encoder_->inputs(); }
   void set_table(std::string_view modality, const at::Tensor& values, bool trainable);

@@ -1,6 +1,8 @@
 // A model as training sees it: a row of outputs for every range of leaves of a batch, however it comes about.
 #pragma once
 
+#include <optional>
+
 #include "ramify/nn/encoder.h"
 
 namespace ramify::nn {
@@ -23,6 +25,10 @@ class Network : public Module {
   // The share of attention that every leaf of the batch gets, the mean over layers: [leaves] float64, on the CPU.
   // Undefined: there is nothing to be said.
   virtual at::Tensor leaf_mass(const Batch& batch) const = 0;
+
+  // The share of weights of sparse attention that are exactly 0, the mean over the layers that are sparse; none if none
+  // is.
+  virtual std::optional<double> zero_weights(const Batch& /*batch*/) const { return std::nullopt; }
 
   virtual ParameterCounts parameter_counts() const = 0;
 
