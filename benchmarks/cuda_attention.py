@@ -85,6 +85,31 @@ def softmax_attention(batch, tokens):
     return passes(function, (batch, HEADS, tokens, DIM), max(5, 2**21 // (batch * tokens * tokens // 4096 + 1)) // 10 + 5)
 
 
+def general_kernels(repeats=20):
+    """Composed and fused on ragged documents, in shapes and dtypes that groves do not take, too."""
+    forest = ramify.Forest.from_segments(segments_of(synthetic_documents()[0])).to("cuda")
+    places = int(forest.sibling_index.max()) + 1
+    print(f"{forest}\ndtype, heads x dim, positions: composed, fused; forward / with backward, ms")
+    for dtype in (torch.float32, torch.bfloat16):
+        for heads, dim, position_dim in ((4, 32, 8), (4, 32, 0), (3, 128, 0), (12, 64, 0), (12, 64, 16)):
+            q, k, v, grad = (torch.randn(forest.num_leaves, heads, dim, device="cuda", dtype=dtype) for _ in range(4))
+            inputs = [tensor.requires_grad_() for tensor in (q, k, v)]
+            options = {}
+            if position_dim:
+                positions = torch.randn(places, heads, position_dim, device="cuda", dtype=dtype, requires_grad=True)
+                options = {"positions": positions, "position_index": forest.sibling_index}
+            times = []
+            for implementation in ("composed", "fused"):
+                def forward():
+                    return ramify.attention(*inputs, forest, implementation=implementation, **options)
+
+                with torch.no_grad():
+                    times.append(time_ms([forward], repeats))
+                times.append(time_ms([lambda: torch.autograd.grad(forward(), inputs, grad)], repeats))
+            print(f"{str(dtype)[6:]}, {heads} x {dim}, {position_dim}: "
+                  "{:.2f} / {:.2f}, {:.2f} / {:.2f}".format(*times), flush=True)
+
+
 class Report:
     def __init__(self):
         self.rows = []
@@ -99,7 +124,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     parser.add_argument("--ours-only", action="store_true", help="without softmax attention")
+    parser.add_argument("--general", action="store_true", help="only composed and fused on documents, in many shapes")
     arguments = parser.parse_args()
+    if arguments.general:
+        return general_kernels()
     bandwidth = copy_bytes_per_ms()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {bandwidth / 1e9:.2f} TB/s\n")
     report, times = Report(), {}

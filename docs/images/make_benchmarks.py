@@ -4,7 +4,10 @@
     ramify bench attention --tokens 512,1024,2048,4096,8192,16384 --backward --json > backward.json
     python3 docs/images/make_benchmarks.py forward.json backward.json [--output FILE]
 
-One panel a file. Every point is a number in it.
+One panel a file. Every point is a number in it. A file of benchmarks/cuda_attention.py gives both panels, for 32,768 leaves
+in all:
+
+    python3 docs/images/make_benchmarks.py benchmarks/results/cuda-h200.json --output docs/images/benchmarks-cuda.svg
 """
 
 import argparse
@@ -38,6 +41,26 @@ STYLE = """
     .copy, .flop { stroke: #a3abb5 }
   }
 """
+
+
+def runs_of(path):
+    """What a file has to show, a run a panel."""
+    data = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    if "times_ms" not in data:
+        return [data]
+    runs = []
+    for kind in ("forward", "both"):
+        rows = []
+        for name, times in data["times_ms"].items():
+            batch, tokens = map(int, name.split(" x "))
+            scale = 2**15 / (batch * tokens)
+            peer = {"sdpa": {"median_ms": times[f"softmax_{kind}"] * scale}} if f"softmax_{kind}" in times else {}
+            rows.append({"tokens": tokens, "times": {"ours": {"median_ms": times[kind] * scale}, **peer},
+                         "copy_floor_ms": times["floor"] * scale, "flop_floor_ms": 0})
+        runs.append({"rows": rows, "options": {"backward": kind == "both"},
+                     "what": f"Windows 16*, 12 heads of 64, bfloat16, 32,768 leaves in all; {data['machine']['device']}, "
+                             f"torch {data['machine']['torch']}"})
+    return runs
 
 
 def points_of(run, series):
@@ -113,9 +136,11 @@ def legend(runs):
 
 def draw(runs):
     axes, width = Axes(runs), max(PANEL * len(runs), 2 * PANEL)
-    options, machine = runs[0]["options"], runs[0]["machine"]
-    what = (f"Windows {options['hierarchy']}, {options['heads']} heads of {options['dim']}, {options['dtype']}; "
-            f"{machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}")
+    what = runs[0].get("what")
+    if what is None:
+        options, machine = runs[0]["options"], runs[0]["machine"]
+        what = (f"Windows {options['hierarchy']}, {options['heads']} heads of {options['dim']}, {options['dtype']}; "
+                f"{machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}")
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" '
         'role="img" aria-label="Time of attention against the number of tokens, and the least it could be">',
@@ -130,8 +155,8 @@ def draw(runs):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="JSON", help="what `ramify bench attention --json` printed")
+    parser.add_argument("runs", nargs="+", metavar="JSON", help="what `ramify bench attention --json` printed, or a file of benchmarks/cuda_attention.py")
     parser.add_argument("--output", default=ROOT / "docs" / "images" / "benchmarks.svg", type=pathlib.Path)
     arguments = parser.parse_args()
-    runs = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in arguments.runs]
+    runs = [run for path in arguments.runs for run in runs_of(path)]
     arguments.output.write_text(draw(runs), encoding="utf-8")
