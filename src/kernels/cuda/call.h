@@ -67,6 +67,7 @@ struct Call {
 };
 
 // The general kernels, for any forest: one launch a stage.
+void crown_fold(const Call& call, const AttentionParams& params, bool means, bool energy, cudaStream_t stream);
 void crown_up(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void crown_down(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void crown_sums(const Call& call, const AttentionParams& params, cudaStream_t stream);

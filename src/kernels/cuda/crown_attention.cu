@@ -527,97 +527,6 @@ __global__ void __launch_bounds__(kThreads, 1) gradients_kernel(const __grid_con
   }
 }
 
-// A leaf that is a whole tree sees itself or nothing.
-template <class T, int kLane>
-__global__ void bare_forward_kernel(const __grid_constant__ Call call) {
-  const HeadItem place = head_item(call);
-  const NodeRows<T, kLane> rows{call, place.head};
-  const int64_t n = call.bare_leaves[place.item];
-  const BlockNode node = call.nodes[n];
-  float q[kLane], k[kLane], v[kLane];
-  rows.q(node, q), rows.k(node, k), rows.v(node, v);
-  float energy = minus_infinity();
-  if (call.include_self) {
-    energy = call.scale * warp_sum(lane_dot(q, k)) + rows.position_score(n, n, node);
-  } else {
-    fill(v, 0.0f);
-  }
-  write_row<T>(call.out, node.first_leaf, place.head, call.value_dim, v);
-  if (lane_of_thread() == 0) call.root_energy[n * call.heads + place.head] = energy;
-}
-
-template <class T, int kLane>
-__global__ void bare_backward_kernel(const __grid_constant__ Call call) {
-  const HeadItem place = head_item(call);
-  const NodeRows<T, kLane> rows{call, place.head};
-  const int64_t n = call.bare_leaves[place.item];
-  const BlockNode node = call.nodes[n];
-  const float grad_energy = call.include_self ? call.grad_root_energy[n * call.heads + place.head] : 0.0f;
-  float x[kLane], grad_q[kLane], grad_k[kLane], grad_v[kLane];
-  fill(grad_q, 0.0f), fill(grad_k, 0.0f), fill(grad_v, 0.0f);
-  if (call.include_self) {
-    rows.k(node, x), add_scaled(grad_q, call.scale * grad_energy, x);
-    rows.q(node, x), add_scaled(grad_k, call.scale * grad_energy, x);
-    rows.grad_y(node, grad_v);
-  }
-  write_row<T>(call.grad_q, node.first_leaf, place.head, call.dim, grad_q);
-  if (call.group == 1) {
-    write_row<T>(call.grad_k, node.first_leaf, place.head, call.dim, grad_k);
-    write_row<T>(call.grad_v, node.first_leaf, place.head, call.value_dim, grad_v);
-  } else {
-    write_floats(call.leaf_grad_k, rows.leaf_row(node.first_leaf), call.dim, grad_k);
-    write_floats(call.leaf_grad_v, rows.leaf_row(node.first_leaf), call.value_dim, grad_v);
-  }
-  if (call.position_dim == 0 || !call.include_self) return;
-  const T* itself = rows.position_towards_itself(node.first_leaf);
-  float* to = call.grad_position + ((call.num_nodes + node.first_leaf) * call.heads + place.head) * call.position_dim;
-  for (int c = lane_of_thread(); c < call.position_dim; c += 32) {
-    to[c] = itself ? 2 * grad_energy * to_float(itself[c]) : 0.0f;
-  }
-}
-
-template <class T>
-__global__ void sum_groups_kernel(const __grid_constant__ Call call) {
-  const int64_t key_heads = call.heads / call.group, row_size = call.dim + call.value_dim;
-  const int64_t count = call.num_leaves * key_heads * row_size;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
-    const int64_t c = i % row_size, head = i / row_size % key_heads, leaf = i / row_size / key_heads;
-    const bool is_key = c < call.dim;
-    const int64_t dim = is_key ? call.dim : call.value_dim, channel = is_key ? c : c - call.dim;
-    const float* from =
-        (is_key ? call.leaf_grad_k : call.leaf_grad_v) + (leaf * call.heads + head * call.group) * dim + channel;
-    float sum = 0;
-    for (int g = 0; g < call.group; ++g) sum += from[g * dim];
-    const Rows& rows = is_key ? call.grad_k : call.grad_v;
-    static_cast<T*>(rows.data)[leaf * rows.row_stride + head * rows.head_stride + channel] = from_float<T>(sum);
-  }
-}
-
-// A block a row of positions and head: threads share the channels and, in a fixed order, those who have the row.
-__global__ void sum_positions_kernel(const __grid_constant__ Call call, const int64_t* order, const int64_t* begin,
-                                     float* grad_positions) {
-  const HeadItem place = head_item(call);
-  __shared__ float partial[256];
-  const int lanes = 32, teams = static_cast<int>(blockDim.x) / lanes;
-  const int lane = static_cast<int>(threadIdx.x) % lanes, team = static_cast<int>(threadIdx.x) / lanes;
-  for (int first = 0; first < call.position_dim; first += lanes) {
-    const int c = first + lane;
-    float sum = 0;
-    if (c < call.position_dim) {
-      for (int64_t i = begin[place.item] + team; i < begin[place.item + 1]; i += teams) {
-        sum += call.grad_position[(order[i] * call.heads + place.head) * call.position_dim + c];
-      }
-    }
-    partial[threadIdx.x] = sum;
-    __syncthreads();
-    if (team == 0 && c < call.position_dim) {
-      for (int t = 1; t < teams; ++t) sum += partial[t * lanes + lane];
-      grad_positions[(place.item * call.heads + place.head) * call.position_dim + c] = sum;
-    }
-    __syncthreads();
-  }
-}
-
 struct Stage {
   int64_t begin, end;
   dim3 grid(const Call& call) const { return dim3(static_cast<unsigned>((end - begin) * call.heads)); }
@@ -669,30 +578,6 @@ void crown_gradients(const Call& call, const AttentionParams& params, cudaStream
       launch(gradients_kernel<T, kLane>, stage.grid(call), kThreads, 0, stream, call, stage.begin);
     }
   });
-}
-
-void bare_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(params.walk.bare_leaves.size() * call.heads);
-  dispatch(params, [&]<class T, int kLane>() { launch(bare_forward_kernel<T, kLane>, blocks, 32, 0, stream, call); });
-}
-
-void bare_leaves_backward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(params.walk.bare_leaves.size() * call.heads);
-  dispatch(params, [&]<class T, int kLane>() { launch(bare_backward_kernel<T, kLane>, blocks, 32, 0, stream, call); });
-}
-
-void sum_groups(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  if (call.group == 1) return;
-  const int64_t count = call.num_leaves * (call.heads / call.group) * (call.dim + call.value_dim);
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>((count + 255) / 256, 4096));
-  dispatch(params, [&]<class T, int kLane>() { launch(sum_groups_kernel<T>, blocks, 256, 0, stream, call); });
-}
-
-void sum_positions(const Call& call, const AttentionParams&, const BackwardInput& input, float* grad_positions,
-                   cudaStream_t stream) {
-  if (call.position_dim == 0) return;
-  launch(sum_positions_kernel, dim3(static_cast<unsigned>(input.num_positions * call.heads)), 256, 0, stream, call,
-         input.position_order, input.position_begin, grad_positions);
 }
 
 }  // namespace ramify::cuda

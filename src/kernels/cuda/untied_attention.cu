@@ -5,8 +5,6 @@
 
 namespace ramify::cuda {
 
-void crown_fold(const Call& call, const AttentionParams& params, bool means, bool energy, cudaStream_t stream);
-
 namespace {
 
 constexpr int kThreads = 256;
