@@ -8,6 +8,7 @@ import argparse
 import concurrent.futures
 import itertools
 import json
+import math
 import os
 import pathlib
 import random
@@ -80,8 +81,12 @@ def fits(run, where):
 
 def drawn(space, count):
     """Settings of a random search: the same ones for every model, so that none gets more tries or better ones."""
-    pick = random.Random(0)
-    return [{name: pick.choice(values) for name, values in space.items()} for _ in range(count)]
+    pick, settings = random.Random(0), []
+    for _ in range(min(count, math.prod(map(len, space.values())))):
+        while (setting := {name: pick.choice(values) for name, values in space.items()}) in settings:
+            pass
+        settings.append(setting)
+    return settings
 
 
 def as_options(setting):
@@ -224,7 +229,7 @@ class Experiment:
         name = "/".join(level for factor, level in run.items() if factor != "setting")
         space = merged(self.config["search"], *(other.get("search", {}) for other in self.overrides(run)))
         for draw, setting in enumerate(drawn(space, self.arguments.search)):
-            tried = merged(options, {"test": None}, as_options(setting))
+            tried = merged(options, self.config.get("search_options", {}), {"test": None}, as_options(setting))
             yield (name, {"draw": draw, "setting": setting}, self.searched,
                    lambda o, s, n, d=draw: perform(o, s, f"search/{n}/{d}"), tried, 0)
 
