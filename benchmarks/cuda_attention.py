@@ -87,9 +87,16 @@ def softmax_attention(batch, tokens):
 
 def general_kernels(repeats=20):
     """Composed and fused on ragged documents, in shapes and dtypes that groves do not take, too."""
-    forest = ramify.Forest.from_segments(segments_of(synthetic_documents()[0])).to("cuda")
+    documents = ramify.Forest.from_segments(segments_of(synthetic_documents()[0]))
+    lengths = documents.tree_leaf_begin.diff()
+    print("dtype, heads x dim, positions: composed, fused; forward / with backward, ms")
+    for name, forest in (("documents", documents), ("one family a document", ramify.Forest.from_segments([lengths]))):
+        print(f"{name}: {forest}")
+        compare_implementations(forest.to("cuda"), repeats)
+
+
+def compare_implementations(forest, repeats):
     places = int(forest.sibling_index.max()) + 1
-    print(f"{forest}\ndtype, heads x dim, positions: composed, fused; forward / with backward, ms")
     for dtype in (torch.float32, torch.bfloat16):
         for heads, dim, position_dim in ((4, 32, 8), (4, 32, 0), (3, 128, 0), (12, 64, 0), (12, 64, 16)):
             q, k, v, grad = (torch.randn(forest.num_leaves, heads, dim, device="cuda", dtype=dtype) for _ in range(4))
