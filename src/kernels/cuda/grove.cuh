@@ -33,7 +33,8 @@ struct TileRows {
 
   __device__ int begin() const { return static_cast<int>(range & 0xffff); }
   __device__ int end() const { return static_cast<int>(range >> 16); }
-  __device__ bool is_one_family_of_16() const { return from_lane(end() - begin(), 0) == kRows; }
+  __device__ bool is_one_twig_of_16() const { return from_lane(end() - begin(), 0) == kRows; }
+  __device__ bool is_one_family_of_16() const { return tile.num_levels == 1 && is_one_twig_of_16(); }
   __device__ int first_family() const { return from_lane(family, 0); }
   __device__ int num_families() const { return from_lane(family, tile.num_rows - 1) - first_family() + 1; }
 
@@ -85,11 +86,15 @@ struct GroveView {
     return unpack2<T>(reinterpret_cast<const uint32_t*>(row_of_leaf<T>(rows, row))[lane_of_thread()]);
   }
 
+  // Of the lane's row: LeafSight in two parts, of which the second is `blocks`.
+  __device__ const uint2* sight_words(const GroveTile& tile) const {
+    return reinterpret_cast<const uint2*>(call.leaf_sights + leaf(tile.row + lane_of_thread()));
+  }
   __device__ TileRows leaf_rows(const GroveTile& tile) const {
     TileRows rows;
     rows.tile = tile;
     if (lane_of_thread() >= tile.num_rows) return rows;
-    const auto words = reinterpret_cast<const uint2*>(call.leaf_sights)[leaf(tile.row + lane_of_thread())];
+    const uint2 words = sight_words(tile)[0];
     rows.range = words.x, rows.family = static_cast<int>(words.y & 0xffff);
     rows.family_place = static_cast<int>(words.y) >> 16;
     rows.sees_itself = call.include_self;

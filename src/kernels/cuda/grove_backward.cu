@@ -3,7 +3,7 @@
 //     pi(C) · grad_pi(C) = sum over the leaves below C of grad_out · (out - y(C)),
 // so the way up needs no weights: it sums grad_out and grad_out · out, with out = y + pi · a(leaf) from what was saved,
 // since the result itself is rounded. Then come places, from the roots down, and last the leaves, a warp for a tile.
-#include "kernels/cuda/grove.cuh"
+#include "kernels/cuda/twig.cuh"
 
 namespace ramify::cuda {
 namespace {
@@ -54,8 +54,8 @@ struct SumsOfGrove {
     }
   }
 
-  // A tile that is one family of 16: eight channels of four rows a lane.
-  __device__ void sum_family_of_16(const TileRows& rows) const {
+  // A tile that is one family or twig of 16: eight channels of four rows a lane.
+  __device__ void sum_rows_of_16(const TileRows& rows) const {
     const Call& call = view.call;
     const int lane = lane_of_thread(), f = rows.first_family(), place = from_lane(rows.family_place, 0);
     const int64_t leaf = view.leaf(rows.tile.row);
@@ -125,7 +125,7 @@ struct SumsOfGrove {
   // The families of a tile's leaves; a wide one with its first tile.
   __device__ void sum_leaves(const GroveTile& tile) const {
     const TileRows rows = view.leaf_rows(tile);
-    if (tile.num_keys <= kRows) return rows.is_one_family_of_16() ? sum_family_of_16(rows) : sum_tile(rows);
+    if (tile.num_keys <= kRows) return rows.is_one_twig_of_16() ? sum_rows_of_16(rows) : sum_tile(rows);
     if (tile.row != tile.key) return;
     float2 sum = make_float2(0, 0);
     float gain = 0;
@@ -197,20 +197,6 @@ __global__ void __launch_bounds__(32) grove_place_sums_kernel(const __grid_const
 struct Looking {
   float pull[2] = {0, 0}, reach[2] = {0, 0};
 };
-
-// Weights that are to be multiplied by `inverse`, and products with grad_out: their sum is what the row is given.
-__device__ __forceinline__ float gain_of(const float (&p)[2][4], const float (&grad_p)[2][4], int h, float inverse) {
-  float sum = 0;
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const float weight = p[n][2 * h + j];
-      sum += weight == 0 ? 0.0f : weight * grad_p[n][2 * h + j];  // what is not seen may be NaN
-    }
-  }
-  return inverse * row_sum(sum);
-}
 
 // Weights p become gradients of scores times scale, grad_p becomes p · reach, for the gradient of v.
 __device__ __forceinline__ void differentiate(const Looking& looking, const float (&inverse)[2], float scale,
@@ -452,8 +438,8 @@ struct BackwardLeaves {
       c[n][2 * h] += part * x.x, c[n][2 * h + 1] += part * x.y;
     }
   }
-  __device__ void share_with_rows(const RowFamily (&its)[2], const RowSight&, PlaceArray array,
-                                  float (&c)[8][4]) const {
+  template <class Sight>
+  __device__ void share_with_rows(const RowFamily (&its)[2], const Sight&, PlaceArray array, float (&c)[8][4]) const {
     share(its[0], array, c, 0), share(its[1], array, c, 1);
   }
   // Where all rows are of one family its gradients are staged.
@@ -477,6 +463,29 @@ struct BackwardLeaves {
     }
   }
 
+  // Scores and grad_out · vᵀ become gradients of scores and weights of grad_out.
+  __device__ void differentiate_scores(const TileRows&, const FullSight& sight, const RowFamily (&)[2],
+                                       const FamilyAbove (&from)[2], float (&s)[2][4], float (&grad_p)[2][4]) const {
+    const float offset[2][2] = {};
+    float factor[2];
+    TileSoftmax softmax;
+    softmax.add(sight, 0, offset, view.call.scale, s, factor);
+    const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
+    Looking looking;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) look(from[h], kRows, gain_of(s, grad_p, h, inverse[h]), looking, h);
+    differentiate(looking, inverse, view.call.scale, s, grad_p);
+  }
+  __device__ void differentiate_scores(const TileRows& rows, const TwigSight& sight, const RowFamily (&its)[2],
+                                       const FamilyAbove (&from)[2], float (&s)[2][4], float (&grad_p)[2][4]) const {
+    const float mass[2] = {from[0].mass, from[1].mass};
+    float grad_energy[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      grad_energy[h] = from[h].grad_energy * fast_inverse(static_cast<float>(max(its[h].size, 1)));
+    }
+    differentiate_twigs(sight, rows.tile.num_levels, view.call.scale, mass, grad_energy, s, grad_p);
+  }
   // Of leaves: e has no gradient, since all of their mass goes to what they see.
   __device__ static void look(const FamilyAbove& from, int size, float gain, Looking& looking, int h) {
     looking.reach[h] = from.mass;
@@ -493,20 +502,10 @@ struct BackwardLeaves {
     from[1] = from[0];
     if (!std::is_same_v<Sight, FullSight> && its[1].family >= 0) from[1] = above(its[1]);
     wait_for_tiles();
-    float s[2][4] = {}, grad_p[2][4] = {}, factor[2];
-    const float offset[2][2] = {};
+    float s[2][4] = {}, grad_p[2][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));
     add_scores<T, false>(grad_p, staged(kGradY), staged(kV));
-    TileSoftmax softmax;
-    softmax.add(sight, tile.row, offset, call.scale, s, factor);
-    const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
-    Looking looking;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float gain = gain_of(s, grad_p, h, inverse[h]);
-      if (its[h].family >= 0) look(from[h], its[h].size, gain, looking, h);
-    }
-    differentiate(looking, inverse, call.scale, s, grad_p);
+    differentiate_scores(rows, sight, its, from, s, grad_p);
     // v is no longer needed: results go through its tile
     {
       float c[8][4] = {};
@@ -656,7 +655,7 @@ struct BackwardLeaves {
       load_above(rows);
       differentiate_tile(rows, FullSight{view.call.include_self});
     } else {
-      differentiate_tile(rows, RowSight(rows, view.call.is_causal));
+      differentiate_tile(rows, TwigSight(view, rows));
     }
   }
   __device__ void run_wide(int t) const {

@@ -1,9 +1,9 @@
 // Tied queries in groves, forward: 64 channels of a half type, families of leaves up to 256 wide and others up to 16, a
-// block for a grove and head, a warp for a tile of 16 leaves. Families that share a tile are kept apart by masks, wide
-// ones look at several tiles of keys (docs/algorithm.md, section 2; docs/kernels.md).
+// block for a grove and head, a warp for a tile of 16 leaves. Twigs that share a tile are kept apart by masks, wide
+// families look at several tiles of keys (docs/algorithm.md, section 2; docs/kernels.md).
 //
 // Inside a grove everything is as if its roots had y = 0 and pi = 1. What is above adds y + pi · out (groves_finish).
-#include "kernels/cuda/grove.cuh"
+#include "kernels/cuda/twig.cuh"
 
 namespace ramify::cuda {
 namespace {
@@ -212,45 +212,69 @@ struct ForwardGrove {
     }
   }
 
-  // Leaves attend inside their families: a(C), and with include_self what the leaf has of itself, goes over q and k.
-  template <class Sight>
-  __device__ void attend_leaves(const TileRows& rows, const Sight& sight) const {
-    constexpr bool kIsFull = std::is_same_v<Sight, FullSight>;
+  // Leaves attend inside their families or twigs: what they are given, with include_self also by themselves, goes over
+  // q and k.
+  __device__ void attend_family_of_16(const TileRows& rows) const {
+    const float one[2][2] = {{1, 1}, {1, 1}}, offset[2][2] = {};
+    wait_for_tiles();
+    fold_family<false>(rows.first_family(), from_lane(rows.family_place, 0), 1.0f / kRows, one,
+                       {staged(kQ), staged(kK), staged(kV)});
+    float s[2][4] = {}, factor[2];
+    add_scores<T, false>(s, staged(kQ), staged(kK));
+    TileSoftmax softmax;
+    softmax.add(FullSight{view.call.include_self}, 0, offset, view.call.scale, s, factor);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
+    float values[8][4] = {};
+    add_product<T, false>(values, split_weights<T>(s), staged(kV));
+    keep(values);
+    float sum = softmax.log_sum(0) + softmax.log_sum(1);
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (lane_of_thread() == 0) deliver_energy(rows.family, rows.family_place, sum);
+  }
+  __device__ void attend_twigs(const TileRows& rows) const {
+    const TwigSight sight(view, rows);
+    wait_for_tiles();
+    fold_families<false>(rows, {staged(kQ), staged(kK), staged(kV)});
+    float s[2][4] = {}, total[2], values[8][4] = {};
+    add_scores<T, false>(s, staged(kQ), staged(kK));
+    weigh_twigs(sight, rows.tile.num_levels, view.call.scale, s, total);
+    add_product<T, false>(values, split_weights<T>(s), staged(kV));
+    keep(values);
+    if (lane_of_thread() % 4 == 0) number_of_row(row_of(0)) = total[0], number_of_row(row_of(1)) = total[1];
+    __syncwarp();
+    fold_energies(rows);
+  }
+  // A tile of a family of several; fold_wide_leaves follows.
+  __device__ void attend_wide(const TileRows& rows) const {
     const GroveTile& tile = rows.tile;
+    const RowSight sight(rows, view.call.is_causal);
     const float offset[2][2] = {};
-    const bool is_wide = !kIsFull && tile.num_keys > kRows;
-    if constexpr (kIsFull) {
-      const float one[2][2] = {{1, 1}, {1, 1}};
-      const int f = rows.first_family(), place = from_lane(rows.family_place, 0);
-      wait_for_tiles();
-      fold_family<false>(f, place, 1.0f / kRows, one, {staged(kQ), staged(kK), staged(kV)});
-    } else if (!is_wide) {
-      wait_for_tiles();
-      fold_families<false>(rows, {staged(kQ), staged(kK), staged(kV)});
-    }
     TileSoftmax softmax;
     float values[8][4] = {};
-    for (int first = 0; first < (kIsFull ? kRows : tile.num_keys); first += kRows) {
-      if (is_wide) {
-        __syncwarp();
-        load(kK, tile.key + first, tile.num_keys - first), load(kV, tile.key + first, tile.num_keys - first);
-        wait_for_tiles();
-      }
+    for (int first = 0; first < tile.num_keys; first += kRows) {
+      __syncwarp();
+      load(kK, tile.key + first, tile.num_keys - first), load(kV, tile.key + first, tile.num_keys - first);
+      wait_for_tiles();
       float s[2][4] = {}, factor[2];
       add_scores<T, false>(s, staged(kQ), staged(kK));
       softmax.add(sight, tile.key + first, offset, view.call.scale, s, factor);
-      if (is_wide) {
-        scale_rows(values, factor);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
-      }
+      scale_rows(values, factor);
       add_product<T, false>(values, split_weights<T>(s), staged(kV));
     }
-    if (is_wide) {
-      const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
-      scale_rows(values, inverse);
+    const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
+    scale_rows(values, inverse);
+    keep(values);
+    if (lane_of_thread() % 4 != 0) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) < tile.num_rows) {
+        view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
+      }
     }
+  }
+  __device__ void keep(const float (&values)[8][4]) const {
     __syncwarp();
     // eight rows of a chunk touch all banks
     const int lane = lane_of_thread();
@@ -262,24 +286,6 @@ struct ForwardGrove {
         shared_at<float2>((own ^ (n << 5)) + h * 8 * 2 * kRowBytes) =
             make_float2(values[n][2 * h], values[n][2 * h + 1]);
       }
-    }
-    if constexpr (kIsFull) {
-      float sum = softmax.log_sum(0) + softmax.log_sum(1);
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-      if (lane == 0) deliver_energy(rows.family, rows.family_place, sum);
-    } else {
-      if (lane % 4 == 0) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          number_of_row(row_of(h)) = softmax.log_sum(h);
-          if (is_wide && row_of(h) < tile.num_rows) {
-            view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
-          }
-        }
-      }
-      __syncwarp();
-      if (!is_wide) fold_energies(rows);
     }
   }
   __device__ static void scale_rows(float (&values)[8][4], const float (&factor)[2]) {
@@ -440,9 +446,9 @@ struct ForwardGrove {
     if (grove.has_leaf_places) set_leaf_places();
     if (has_tile) {
       if (!view.call.is_causal && rows.is_one_family_of_16()) {
-        attend_leaves(rows, FullSight{view.call.include_self});
+        attend_family_of_16(rows);
       } else {
-        attend_leaves(rows, RowSight(rows, view.call.is_causal));
+        rows.tile.num_keys > kRows ? attend_wide(rows) : attend_twigs(rows);
       }
     }
     __syncthreads();
