@@ -163,7 +163,8 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
     groves_sums(call, params, stream);
     crown_sums(call, params, stream);
     crown_gradients(call, params, stream);
-    groves_backward(call, params, stream);
+    groves_places(call, params, stream);
+    groves_leaves(call, params, stream);
   }
   sum_groups(call, params, stream);
   sum_positions(call, params, input, result.grad_positions, stream);

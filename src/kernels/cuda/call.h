@@ -87,7 +87,8 @@ void untied_backward(const Call& call, const AttentionParams& params, cudaStream
 void groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_finish(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t stream);
-void groves_backward(const Call& call, const AttentionParams& params, cudaStream_t stream);
+void groves_places(const Call& call, const AttentionParams& params, cudaStream_t stream);
+void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t stream);
 
 // Calls function.template operator()<T, kLane>(): the storage, and how many of up to 32 · kLane channels a lane has.
 template <class Function>

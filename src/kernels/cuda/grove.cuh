@@ -193,6 +193,20 @@ struct TileSoftmax {
   }
 };
 
+// Weights that are to be multiplied by `inverse`, and products with grad_out: their sum is what the row is given.
+__device__ __forceinline__ float gain_of(const float (&p)[2][4], const float (&grad_p)[2][4], int h, float inverse) {
+  float sum = 0;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float weight = p[n][2 * h + j];
+      sum += weight == 0 ? 0.0f : weight * grad_p[n][2 * h + j];  // what is not seen may be NaN
+    }
+  }
+  return inverse * row_sum(sum);
+}
+
 // log2 |B| of the keys of a tile
 __device__ __forceinline__ void log_sizes(const TileRows& rows, float (&offset)[2][2]) {
 #pragma unroll

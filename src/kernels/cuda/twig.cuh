@@ -132,20 +132,6 @@ __device__ __forceinline__ void weigh_twigs(TwigSight sight, int num_levels, flo
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] = weights[i / 4][i % 4];
 }
 
-// Weights that are to be multiplied by `inverse`, and products with grad_out: their sum is what the row is given.
-__device__ __forceinline__ float gain_of(const float (&p)[2][4], const float (&grad_p)[2][4], int h, float inverse) {
-  float sum = 0;
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const float weight = p[n][2 * h + j];
-      sum += weight == 0 ? 0.0f : weight * grad_p[n][2 * h + j];  // what is not seen may be NaN
-    }
-  }
-  return inverse * row_sum(sum);
-}
-
 // Scores become their gradients times scale, grad_p = grad_out · vᵀ becomes weights of grad_out for the gradient of v,
 // from pi of the rows' twigs and the gradient of their energies, for a leaf of them. With u the mean of grad_pi over a
 // child's leaves and r = w · gain + m · u, a level has

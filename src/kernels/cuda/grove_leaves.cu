@@ -1,0 +1,303 @@
+// Tied queries in groves, backward: leaves, each tile for itself, after grove_places.cu (docs/algorithm.md, section 4;
+// docs/kernels.md).
+#include "kernels/cuda/grove_gradient.cuh"
+#include "kernels/cuda/twig.cuh"
+
+namespace ramify::cuda {
+namespace {
+
+template <class T>
+struct BackwardLeaves {
+  GroveView view;
+  uint32_t staging;  // of this warp: tiles of q, k, v, grad_out, and three rows from above
+
+  static constexpr int kStagedTiles = 4, kAbove = kStagedTiles * kTileBytes, kWarpMemory = kAbove + 3 * kChannels * 4;
+  static constexpr int kMemory = kTileWarps * kWarpMemory;
+  __device__ BackwardLeaves(const Call& call, const BlockGrove& grove, int head)
+      : view{call, grove, head}, staging(warp_of_thread() * kWarpMemory) {}
+
+  __device__ const Rows& tensor(int array) const {
+    const Call& call = view.call;
+    return array == kQ ? call.q : array == kK ? call.k : array == kV ? call.v : call.grad_out;
+  }
+  __device__ Tile staged(int array) const { return {staging + array * kTileBytes}; }
+  __device__ void load(int array, int row, int count) const {
+    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), min(count, kRows), view.head);
+  }
+
+  // The family of a thread's row.
+  struct RowFamily {
+    int family, place, size;
+  };
+  __device__ static RowFamily family_of_row(const TileRows& rows, int row) {
+    return {from_lane(rows.family, row), from_lane(rows.family_place, row), from_lane(rows.end() - rows.begin(), row)};
+  }
+  __device__ static RowFamily family_of(const TileRows& rows, int h) { return family_of_row(rows, row_of(h)); }
+  __device__ FamilyAbove above(const RowFamily& its) const {
+    if (its.place < 0) return root_above(view, view.family(its.family));
+    return {view.call.place_mass[view.place_row(its.place)], view.call.place_grad_energy[view.place_row(its.place)]};
+  }
+  // Adds a row's share of what its family's mean got.
+  __device__ void share(const RowFamily& its, PlaceArray array, float (&c)[8][4], int h) const {
+    if (its.family < 0) return;
+    const float* from = its.place >= 0 ? view.call.place_gradient + (3 * view.place_row(its.place) + array) * kChannels
+                                       : root_gradient(view, view.family(its.family), array);
+    if (!from) return;
+    const float part = fast_inverse(static_cast<float>(its.size));
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 x = *reinterpret_cast<const float2*>(from + column_of(n, 0));
+      c[n][2 * h] += part * x.x, c[n][2 * h + 1] += part * x.y;
+    }
+  }
+  template <class Sight>
+  __device__ void share_with_rows(const RowFamily (&its)[2], const Sight&, PlaceArray array, float (&c)[8][4]) const {
+    share(its[0], array, c, 0), share(its[1], array, c, 1);
+  }
+  // Where all rows are of one family its gradients are staged.
+  __device__ void load_above(const TileRows& rows) const {
+    const int f = rows.first_family(), place = from_lane(rows.family_place, 0), lane = lane_of_thread();
+    const GroveFamily family = place >= 0 ? GroveFamily() : view.family(f);
+#pragma unroll
+    for (int i = lane; i < 3 * kRows; i += 32) {
+      const auto array = static_cast<PlaceArray>(i / kRows);
+      const float* from = place >= 0 ? view.call.place_gradient + (3 * view.place_row(place) + array) * kChannels
+                                     : root_gradient(view, family, array);
+      const uint32_t to = staging + kAbove + 16 * i;
+      from ? copy_async16(to, from + 4 * (i % kRows)) : zero16(to);
+    }
+  }
+  __device__ void share_with_rows(const RowFamily (&)[2], const FullSight&, PlaceArray array, float (&c)[8][4]) const {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 x = shared_at<float2>(staging + kAbove + 4 * (array * kChannels + column_of(n, 0)));
+      c[n][0] = c[n][2] = x.x / kRows, c[n][1] = c[n][3] = x.y / kRows;
+    }
+  }
+
+  // Scores and grad_out · vᵀ become gradients of scores and weights of grad_out.
+  __device__ void differentiate_scores(const TileRows&, const FullSight& sight, const RowFamily (&)[2],
+                                       const FamilyAbove (&from)[2], float (&s)[2][4], float (&grad_p)[2][4]) const {
+    const float offset[2][2] = {};
+    float factor[2];
+    TileSoftmax softmax;
+    softmax.add(sight, 0, offset, view.call.scale, s, factor);
+    const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
+    Looking looking;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) look(from[h], kRows, gain_of(s, grad_p, h, inverse[h]), looking, h);
+    differentiate(looking, inverse, view.call.scale, s, grad_p);
+  }
+  __device__ void differentiate_scores(const TileRows& rows, const TwigSight& sight, const RowFamily (&its)[2],
+                                       const FamilyAbove (&from)[2], float (&s)[2][4], float (&grad_p)[2][4]) const {
+    const float mass[2] = {from[0].mass, from[1].mass};
+    float grad_energy[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      grad_energy[h] = from[h].grad_energy * fast_inverse(static_cast<float>(max(its[h].size, 1)));
+    }
+    differentiate_twigs(sight, rows.tile.num_levels, view.call.scale, mass, grad_energy, s, grad_p);
+  }
+  // Of leaves: e has no gradient, since all of their mass goes to what they see.
+  __device__ static void look(const FamilyAbove& from, int size, float gain, Looking& looking, int h) {
+    looking.reach[h] = from.mass;
+    looking.pull[h] = from.grad_energy * fast_inverse(static_cast<float>(size)) - from.mass * gain;
+  }
+
+  template <class Sight>
+  __device__ void differentiate_tile(const TileRows& rows, const Sight& sight) const {
+    const Call& call = view.call;
+    const GroveTile& tile = rows.tile;
+    const RowFamily its[2] = {family_of(rows, 0), family_of(rows, 1)};
+    FamilyAbove from[2];
+    if (its[0].family >= 0) from[0] = above(its[0]);
+    from[1] = from[0];
+    if (!std::is_same_v<Sight, FullSight> && its[1].family >= 0) from[1] = above(its[1]);
+    wait_for_tiles();
+    float s[2][4] = {}, grad_p[2][4] = {};
+    add_scores<T, false>(s, staged(kQ), staged(kK));
+    add_scores<T, false>(grad_p, staged(kGradY), staged(kV));
+    differentiate_scores(rows, sight, its, from, s, grad_p);
+    // v is no longer needed: results go through its tile
+    {
+      float c[8][4] = {};
+      share_with_rows(its, sight, kV, c);
+      add_gradient<T, false, true>(c, grad_p, staged(kGradY));
+      store(call.grad_v, tile, kV, c);
+    }
+    {
+      float c[8][4] = {};
+      share_with_rows(its, sight, kQ, c);
+      add_gradient<T, false, false>(c, s, staged(kK));
+      store(call.grad_q, tile, kV, c);
+    }
+    {
+      float c[8][4] = {};
+      share_with_rows(its, sight, kK, c);
+      add_gradient<T, false, true>(c, s, staged(kQ));
+      store(call.grad_k, tile, kV, c);
+    }
+  }
+  __device__ void store(const Rows& rows, const GroveTile& tile, PlaceArray through, const float (&c)[8][4]) const {
+    store_tile<T>(rows, view.leaf(tile.row), tile.num_rows, view.head, staged(through).high, c);
+  }
+
+  // Rows of a family of several tiles: log-sums are saved, what they pull at is found first (weigh_wide).
+  __device__ void weigh_wide(const TileRows& rows) const {
+    const Call& call = view.call;
+    const GroveTile& tile = rows.tile;
+    const RowSight sight(rows, call.is_causal);
+    const RowFamily its = family_of_row(rows, 0);  // all rows have the same
+    const FamilyAbove from = above(its);
+    load(kQ, tile.row, tile.num_rows), load(kGradY, tile.row, tile.num_rows);
+    float gain[2] = {0, 0};
+    for (int first = 0; first < tile.num_keys; first += kRows) {
+      float s[2][4], grad_p[2][4];
+      load_keys(tile, first);
+      weigh(sight, rows, tile.key + first, s, grad_p);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) gain[h] += gain_of(s, grad_p, h, 1);
+    }
+    Looking looking;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      look(from, its.size, gain[h], looking, h);
+      if (lane_of_thread() % 4 == 0 && row_of(h) < tile.num_rows) {
+        call.leaf_pull[view.leaf_row(tile.row + row_of(h))] = looking.pull[h];
+      }
+    }
+  }
+  __device__ void load_keys(const GroveTile& tile, int first) const {
+    __syncwarp();
+    load(kK, tile.key + first, tile.num_keys - first), load(kV, tile.key + first, tile.num_keys - first);
+    wait_for_tiles();
+  }
+  // Weights of the staged rows for the staged keys, and grad_out · v.
+  __device__ void weigh(const RowSight& sight, const TileRows& rows, int first_key, float (&p)[2][4],
+                        float (&grad_p)[2][4]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) p[i / 4][i % 4] = grad_p[i / 4][i % 4] = 0;
+    add_scores<T, false>(p, staged(kQ), staged(kK));
+    add_scores<T, false>(grad_p, staged(kGradY), staged(kV));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) >= rows.tile.num_rows) continue;
+      const LogSum log_sum = view.call.leaf_log_sum[view.leaf_row(rows.tile.row + row_of(h))];
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          float& x = p[n][2 * h + j];
+          x = sight.sees(h, n, j, first_key) ? fast_exp2(kLog2E * log_sum.log_weight(view.call.scale * x)) : 0.0f;
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) < rows.tile.num_rows) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[i / 2][2 * h + i % 2] = 0;
+    }
+  }
+  __device__ Looking wide_looking(const TileRows& rows, const FamilyAbove& from) const {
+    Looking looking;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) >= rows.tile.num_rows) continue;
+      looking.reach[h] = from.mass;
+      looking.pull[h] = view.call.leaf_pull[view.leaf_row(rows.tile.row + row_of(h))];
+    }
+    return looking;
+  }
+
+  // A tile of a family of several: its rows look at all tiles of keys, then all tiles of rows look at its keys.
+  __device__ void differentiate_wide(const TileRows& rows) const {
+    const Call& call = view.call;
+    const GroveTile& tile = rows.tile;
+    const RowSight sight(rows, call.is_causal);
+    const RowFamily its[2] = {family_of(rows, 0), family_of(rows, 1)};
+    const FamilyAbove from = above(family_of_row(rows, 0));
+    const Looking looking = wide_looking(rows, from);
+    const float inverse[2] = {1, 1};
+    load(kQ, tile.row, tile.num_rows), load(kGradY, tile.row, tile.num_rows);
+    float c[8][4] = {};
+    share_with_rows(its, sight, kQ, c);
+    for (int first = 0; first < tile.num_keys; first += kRows) {
+      float s[2][4], grad_p[2][4];
+      load_keys(tile, first);
+      weigh(sight, rows, tile.key + first, s, grad_p);
+      differentiate(looking, inverse, call.scale, s, grad_p);
+      add_gradient<T, false, false>(c, s, staged(kK));
+    }
+    store(call.grad_q, tile, kQ, c);
+    __syncwarp();
+    load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
+    differentiate_wide_keys<kK>(tile, its, sight, from, call.grad_k);
+    differentiate_wide_keys<kV>(tile, its, sight, from, call.grad_v);
+  }
+  template <PlaceArray kArray>
+  __device__ void differentiate_wide_keys(const GroveTile& tile, const RowFamily (&its)[2], const RowSight& sight,
+                                          const FamilyAbove& from, const Rows& gradient) const {
+    const float inverse[2] = {1, 1};
+    float c[8][4] = {};
+    share_with_rows(its, sight, kArray, c);
+    for (int first = 0; first < tile.num_keys; first += kRows) {
+      const GroveTile other = {tile.key + first, min(kRows, tile.num_keys - first), tile.key, tile.num_keys};
+      __syncwarp();
+      load(kQ, other.row, other.num_rows), load(kGradY, other.row, other.num_rows);
+      const TileRows rows = view.leaf_rows(other);
+      const Looking looking = wide_looking(rows, from);
+      const RowSight its_sight(rows, view.call.is_causal);
+      wait_for_tiles();
+      float s[2][4], grad_p[2][4];
+      weigh(its_sight, rows, tile.row, s, grad_p);
+      differentiate(looking, inverse, view.call.scale, s, grad_p);
+      add_gradient<T, false, true>(c, kArray == kK ? s : grad_p, staged(kArray == kK ? kQ : kGradY));
+    }
+    store(gradient, tile, kQ, c);
+  }
+
+  __device__ void run(int t) const {
+    const GroveTile tile = view.tile(t);
+    if (tile.num_keys > kRows) return differentiate_wide(view.leaf_rows(tile));
+#pragma unroll
+    for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
+    const TileRows rows = view.leaf_rows(tile);
+    if (!view.call.is_causal && rows.is_one_family_of_16()) {
+      load_above(rows);
+      differentiate_tile(rows, FullSight{view.call.include_self});
+    } else {
+      differentiate_tile(rows, TwigSight(view, rows));
+    }
+  }
+  __device__ void run_wide(int t) const {
+    const GroveTile tile = view.tile(t);
+    if (tile.num_keys > kRows) weigh_wide(view.leaf_rows(tile));
+  }
+};
+
+template <class T, bool kWeighWide>
+__global__ void __launch_bounds__(kTileWarps * 32, 3)
+    grove_leaves_kernel(const __grid_constant__ Call call, int chunks) {
+  const TileItem item = tile_item(call, chunks);
+  const BlockGrove& grove = call.groves[item.grove];
+  if (item.tile >= grove.num_leaf_tiles) return;
+  const BackwardLeaves<T> leaves(call, grove, item.head);
+  kWeighWide ? leaves.run_wide(item.tile) : leaves.run(item.tile);
+}
+
+}  // namespace
+
+void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const int chunks = chunks_of(params);
+  const dim3 grid = grid_of(call, params, chunks);
+  with_storage(params, [&]<class T>() {
+    constexpr size_t memory = BackwardLeaves<T>::kMemory;
+    if (params.walk.totals.has_wide) {
+      launch(grove_leaves_kernel<T, true>, grid, kTileWarps * 32, memory, stream, call, chunks);
+    }
+    launch(grove_leaves_kernel<T, false>, grid, kTileWarps * 32, memory, stream, call, chunks);
+  });
+}
+
+}  // namespace ramify::cuda
