@@ -100,23 +100,28 @@ struct ForwardGrove {
     shared_at<uint32_t>(at + places.low()) = pack2<T>(x - rounded.x, y - rounded.y);
   }
 
-  // The means of a tile's only family: every row of the product of sizes with q, k and v is the same sum, of which lane
-  // l takes channels 2 · l and 2 · l + 1.
-  template <bool kSplit>
-  __device__ void fold_family(int f, int place, float inverse, const float (&size)[2][2],
-                              const Tile (&tiles)[3]) const {
+  // The means of a tile's only family, or of its two: rows h of the product of sizes with q, k and v are all the sum of
+  // family h, of which lane l takes channels 2 · l and 2 · l + 1.
+  template <int kFamilies>
+  struct Fold {
+    int family[kFamilies], place[kFamilies];  // -1: there is none
+    float inverse[kFamilies];
+    float size[kFamilies][2][2];  // of the columns of a thread
+  };
+  template <bool kSplit, int kFamilies>
+  __device__ void fold_few(const Fold<kFamilies>& fold, const Tile (&tiles)[3]) const {
     uint32_t high[4], low[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float x = size[i / 2][0], y = size[i / 2][1];
-      high[i] = pack2<T>(x, y);
+      const auto& size = fold.size[i % kFamilies][i / 2];
+      high[i] = pack2<T>(size[0], size[1]);
       const float2 rounded = unpack2<T>(high[i]);
-      low[i] = pack2<T>(x - rounded.x, y - rounded.y);
+      low[i] = pack2<T>(size[0] - rounded.x, size[1] - rounded.y);
     }
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
       const uint32_t at = left_cell<kSplit>(tiles[a].high, tiles[a].last);
-      float2 mean = make_float2(0, 0);
+      float2 mean[kFamilies];
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
         float c[2][4] = {};
@@ -128,11 +133,18 @@ struct ForwardGrove {
           load_matrices<true>(b, (at ^ (n << 4)) + (tiles[a].low - tiles[a].high));
           multiply_add<T>(c[0], high, b[0], b[1]), multiply_add<T>(c[1], high, b[2], b[3]);
         }
-        if (lane_of_thread() / 4 == n) mean = make_float2(c[0][0], c[0][1]);
-        if (lane_of_thread() / 4 == n + 1) mean = make_float2(c[1][0], c[1][1]);
+#pragma unroll
+        for (int h = 0; h < kFamilies; ++h) {
+          if (lane_of_thread() / 4 == n) mean[h] = make_float2(c[0][2 * h], c[0][2 * h + 1]);
+          if (lane_of_thread() / 4 == n + 1) mean[h] = make_float2(c[1][2 * h], c[1][2 * h + 1]);
+        }
       }
-      mean.x *= inverse, mean.y *= inverse;
-      put_mean(static_cast<PlaceArray>(a), f, place, mean);
+#pragma unroll
+      for (int h = 0; h < kFamilies; ++h) {
+        if (fold.family[h] < 0) continue;
+        mean[h].x *= fold.inverse[h], mean[h].y *= fold.inverse[h];
+        put_mean(static_cast<PlaceArray>(a), fold.family[h], fold.place[h], mean[h]);
+      }
     }
   }
   __device__ void put_mean(PlaceArray array, int f, int place, float2 mean) const {
@@ -140,16 +152,33 @@ struct ForwardGrove {
     if (target.global) reinterpret_cast<float2*>(target.global)[lane_of_thread()] = mean;
     if (target.is_place) places.template set<T>(array, place, mean);
   }
+  template <bool kSplit>
+  __device__ void fold_two(const TileRows& rows, const float (&size)[2][2], const Tile (&tiles)[3]) const {
+    const int first = rows.first_family(), ends[2] = {0, rows.tile.num_rows - 1};
+    const int split = from_lane(rows.end(), 0) - rows.tile.row;  // where the second begins
+    Fold<2> fold;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      fold.family[h] = h == 0 || split < rows.tile.num_rows ? first + h : -1;
+      fold.place[h] = from_lane(rows.family_place, ends[h]);
+      const int count = h == 0 ? split : rows.tile.num_rows - split;
+      fold.inverse[h] =
+          fold.family[h] < 0 ? 0.0f : fast_inverse(static_cast<float>(kSplit ? view.family(first + h).size : count));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool is_its = (column_of(i / 2, i % 2) >= split) == (h == 1);
+        fold.size[h][i / 2][i % 2] = is_its ? size[i / 2][i % 2] : 0.0f;
+      }
+    }
+    fold_few<kSplit>(fold, tiles);
+  }
   // The means of any families in a tile: products of who belongs to whom with q, k and v.
   template <bool kSplit>
   __device__ void fold_families(const TileRows& rows, const Tile (&tiles)[3]) const {
     const int first = rows.first_family(), last = first + rows.num_families() - 1;
     float size[2][2];
     sizes(rows, size);
-    if (first == last) {
-      const float inverse = fast_inverse(static_cast<float>(view.family(first).size));
-      return fold_family<kSplit>(first, from_lane(rows.family_place, 0), inverse, size, tiles);
-    }
+    if (last - first < 2) return fold_two<kSplit>(rows, size, tiles);
     for (int f = first; f <= last; f += kFamiliesAtOnce) {
       const Target target[2] = {target_of_row(row_of(0), f, last), target_of_row(row_of(1), f, last)};
       uint32_t high[3][4], low[3][4];
@@ -215,10 +244,10 @@ struct ForwardGrove {
   // Leaves attend inside their families or twigs: what they are given, with include_self also by themselves, goes over
   // q and k.
   __device__ void attend_family_of_16(const TileRows& rows) const {
-    const float one[2][2] = {{1, 1}, {1, 1}}, offset[2][2] = {};
+    const float offset[2][2] = {};
+    const Fold<1> fold = {{rows.first_family()}, {from_lane(rows.family_place, 0)}, {1.0f / kRows}, {{{1, 1}, {1, 1}}}};
     wait_for_tiles();
-    fold_family<false>(rows.first_family(), from_lane(rows.family_place, 0), 1.0f / kRows, one,
-                       {staged(kQ), staged(kK), staged(kV)});
+    fold_few<false>(fold, {staged(kQ), staged(kK), staged(kV)});
     float s[2][4] = {}, factor[2];
     add_scores<T, false>(s, staged(kQ), staged(kK));
     TileSoftmax softmax;
