@@ -35,9 +35,11 @@ struct ForwardGrove {
     const Call& call = view.call;
     return array == kQ ? call.q : array == kK ? call.k : call.v;
   }
-  __device__ Tile staged(int array) const { return {staging + array * kTileBytes}; }
+  __device__ Tile staged(int array, int tiles_away = 0) const {
+    return {staging + (tiles_away * kStagedTiles + array) * kTileBytes};
+  }
   __device__ void load(int array, int row, int count) const {
-    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), min(count, kRows), view.head);
+    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), count, view.head);
   }
   __device__ float& number_of_row(int row) const { return shared_at<float>(scratch + 4 * row); }
 
@@ -275,33 +277,64 @@ struct ForwardGrove {
     __syncwarp();
     fold_energies(rows);
   }
-  // A tile of a family of several; fold_wide_leaves follows.
-  __device__ void attend_wide(const TileRows& rows) const {
+  // Families of several tiles: the warp of each has its rows and looks at the keys of all. Every warp of the block
+  // comes here.
+  __device__ void attend_wide(const TileRows& rows, bool is_wide) const {
     const GroveTile& tile = rows.tile;
-    const RowSight sight(rows, view.call.is_causal);
-    const float offset[2][2] = {};
-    TileSoftmax softmax;
+    const int first = (tile.key - tile.row) / kRows, num_tiles = (tile.num_keys + kRows - 1) / kRows;
     float values[8][4] = {};
-    for (int first = 0; first < tile.num_keys; first += kRows) {
-      __syncwarp();
-      load(kK, tile.key + first, tile.num_keys - first), load(kV, tile.key + first, tile.num_keys - first);
-      wait_for_tiles();
-      float s[2][4] = {}, factor[2];
-      add_scores<T, false>(s, staged(kQ), staged(kK));
-      softmax.add(sight, tile.key + first, offset, view.call.scale, s, factor);
-      scale_rows(values, factor);
-      add_product<T, false>(values, split_weights<T>(s), staged(kV));
-    }
-    const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
-    scale_rows(values, inverse);
-    keep(values);
-    if (lane_of_thread() % 4 != 0) return;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      if (row_of(h) < tile.num_rows) {
-        view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
+    wait_for_tiles();
+    __syncthreads();
+    if (is_wide) {
+      const RowSight sight(rows, view.call.is_causal);
+      const float offset[2][2] = {};
+      TileSoftmax softmax;
+      for (int t = 0; t < num_tiles; ++t) {
+        float s[2][4] = {}, factor[2];
+        add_scores<T, false>(s, staged(kQ), staged(kK, first + t));
+        softmax.add(sight, tile.key + t * kRows, offset, view.call.scale, s, factor);
+        scale_rows(values, factor);
+        add_product<T, false>(values, split_weights<T>(s), staged(kV, first + t));
       }
+      const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
+      scale_rows(values, inverse);
+      if (lane_of_thread() % 4 == 0) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          number_of_row(row_of(h)) = softmax.log_sum(h);
+          if (row_of(h) >= tile.num_rows) continue;
+          view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
+        }
+      }
+      for (int a = -first; a < 3; a += num_tiles) fold_wide(rows, static_cast<PlaceArray>(a), first, num_tiles);
     }
+    __syncthreads();  // nobody looks at keys any more
+    if (!is_wide) return;
+    keep(values);
+    if (first != 0) return;
+    float sum = 0;
+    for (int row = lane_of_thread(); row < tile.num_keys; row += 32) sum += number_of_row(row);
+    sum = warp_sum(sum);
+    if (lane_of_thread() == 0) deliver_energy(rows.family, rows.family_place, sum);
+  }
+  // The mean of one array over such a family.
+  __device__ void fold_wide(const TileRows& rows, PlaceArray array, int first, int num_tiles) const {
+    const uint32_t one = pack2<T>(1, 1), ones[4] = {one, one, one, one};
+    float2 mean = make_float2(0, 0);
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+      float c[2][4] = {};
+      for (int t = 0; t < num_tiles; ++t) {
+        uint32_t b[4];
+        load_matrices<true>(b, left_cell<false>(staged(array, first + t).high, kRows - 1) ^ (n << 4));
+        multiply_add<T>(c[0], ones, b[0], b[1]), multiply_add<T>(c[1], ones, b[2], b[3]);
+      }
+      if (lane_of_thread() / 4 == n) mean = make_float2(c[0][0], c[0][1]);
+      if (lane_of_thread() / 4 == n + 1) mean = make_float2(c[1][0], c[1][1]);
+    }
+    const float inverse = fast_inverse(static_cast<float>(rows.tile.num_keys));
+    put_mean(array, rows.first_family(), from_lane(rows.family_place, 0),
+             make_float2(inverse * mean.x, inverse * mean.y));
   }
   __device__ void keep(const float (&values)[8][4]) const {
     __syncwarp();
@@ -327,33 +360,6 @@ struct ForwardGrove {
   // Four channels of a leaf's result, the chunks of a row exchanged as those of tiles are.
   __device__ uint32_t kept_cell(int row, int chunk) const {
     return staging + row * 2 * kRowBytes + ((chunk ^ ((row & 7) << 1)) << 4);
-  }
-
-  // Families of several tiles, from global memory, which the caches still have.
-  __device__ void fold_wide_leaves() const {
-    constexpr int kParts = 4;  // q, k, v and the energy
-    for (int i = warp_of_thread(); i < kParts * view.grove.num_leaf_families; i += kWarps) {
-      const int f = i / kParts, part = i % kParts;
-      const GroveFamily family = view.family(f);
-      if (family.end - family.begin <= kRows) continue;
-      if (part < 3) {
-        float2 sum = make_float2(0, 0);
-#pragma unroll 8
-        for (int row = family.begin; row < family.end; ++row) {
-          const float2 x = view.leaf_pair<T>(tensor(part), row);
-          sum.x += x.x, sum.y += x.y;
-        }
-        const float inverse = fast_inverse(static_cast<float>(family.size));
-        put_mean(static_cast<PlaceArray>(part), f, family.place, make_float2(inverse * sum.x, inverse * sum.y));
-      } else {
-        float sum = 0;
-        for (int row = family.begin + lane_of_thread(); row < family.end; row += 32) {
-          sum += view.call.leaf_log_sum[view.leaf_row(row)].total();
-        }
-        sum = warp_sum(sum);
-        if (lane_of_thread() == 0) deliver_energy(f, family.place, sum);
-      }
-    }
   }
 
   // a(C), then y(C), of places: floats, eight rows in the tile of v of a warp.
@@ -468,23 +474,17 @@ struct ForwardGrove {
     TileRows rows;
     if (has_tile) {
       const GroveTile tile = view.tile(warp_of_thread());
-      load(kQ, tile.row, tile.num_rows);
-      if (tile.num_keys <= kRows) load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
+#pragma unroll
+      for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
       rows = view.leaf_rows(tile);
     }
     if (grove.has_leaf_places) set_leaf_places();
-    if (has_tile) {
-      if (!view.call.is_causal && rows.is_one_family_of_16()) {
-        attend_family_of_16(rows);
-      } else {
-        rows.tile.num_keys > kRows ? attend_wide(rows) : attend_twigs(rows);
-      }
+    const bool is_wide = has_tile && rows.tile.num_keys > kRows;
+    if (has_tile && !is_wide) {
+      !view.call.is_causal&& rows.is_one_family_of_16() ? attend_family_of_16(rows) : attend_twigs(rows);
     }
+    if (grove.has_wide) attend_wide(rows, is_wide);
     __syncthreads();
-    if (grove.has_wide) {
-      fold_wide_leaves();
-      __syncthreads();
-    }
     for (int r = 0; r < grove.num_rounds; ++r) {
       const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
       // two warps a tile
