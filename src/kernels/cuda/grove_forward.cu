@@ -282,13 +282,16 @@ struct ForwardGrove {
   __device__ void attend_wide(const TileRows& rows, bool is_wide) const {
     const GroveTile& tile = rows.tile;
     const int first = (tile.key - tile.row) / kRows, num_tiles = (tile.num_keys + kRows - 1) / kRows;
-    float values[8][4] = {};
+    float values[8][4];
     wait_for_tiles();
     __syncthreads();
     if (is_wide) {
+      for (int a = -first; a < 3; a += num_tiles) fold_wide(rows, static_cast<PlaceArray>(a), first, num_tiles);
       const RowSight sight(rows, view.call.is_causal);
       const float offset[2][2] = {};
       TileSoftmax softmax;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) values[i / 4][i % 4] = 0;
       for (int t = 0; t < num_tiles; ++t) {
         float s[2][4] = {}, factor[2];
         add_scores<T, false>(s, staged(kQ), staged(kK, first + t));
@@ -306,7 +309,6 @@ struct ForwardGrove {
           view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
         }
       }
-      for (int a = -first; a < 3; a += num_tiles) fold_wide(rows, static_cast<PlaceArray>(a), first, num_tiles);
     }
     __syncthreads();  // nobody looks at keys any more
     if (!is_wide) return;
