@@ -46,7 +46,9 @@ int64_t take_saved(const AttentionParams& params, Keep keep, float* saved, Call&
     call.place_y = parts.take(place_rows * kFastDim);
     call.place_energy = parts.take(place_rows);
     call.place_local_mass = parts.take(place_rows);
-    call.leaf_value = parts.take(params.walk.totals.num_leaves * params.heads * kFastDim / 2);  // of a half type
+    const int64_t values = params.walk.totals.num_leaves * params.heads * kFastDim / 2;  // of a half type
+    call.leaf_value = parts.take(values);
+    if (params.walk.totals.has_wide) call.leaf_rest = parts.take(values);
   }
   return parts.size();
 }

@@ -436,6 +436,10 @@ struct ForwardGrove {
         pack2<T>(y.x, y.y);
   }
 
+  __device__ static uint32_t rest_of(float x, float y, uint32_t rounded) {
+    const float2 taken = unpack2<T>(rounded);
+    return pack2<T>(x - taken.x, y - taken.y);
+  }
   // out = y + pi · a, eight channels of four rows at a time.
   __device__ void finish_leaves(const TileRows& rows) const {
     const Call& call = view.call;
@@ -443,7 +447,8 @@ struct ForwardGrove {
     const uint32_t kept = kept_cell(lane / 8, 2 * chunk);
     const int64_t leaf = view.leaf(rows.tile.row);
     T* out = lane_chunk<T>(call.out, leaf, view.head);
-    T* value = static_cast<T*>(call.leaf_value) + ((leaf + lane / 8) * call.heads + view.head) * kChannels + 8 * chunk;
+    const int64_t first = ((leaf + lane / 8) * call.heads + view.head) * kChannels + 8 * chunk;
+    const bool keeps_rest = call.leaf_rest && rows.tile.num_keys > kRows;
     float4 y[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
     float mass = 1;
     int last = -1;  // whose y it is
@@ -466,7 +471,13 @@ struct ForwardGrove {
           pack2<T>(y[0].x + mass * x.x, y[0].y + mass * x.y), pack2<T>(y[0].z + mass * x.z, y[0].w + mass * x.w),
           pack2<T>(y[1].x + mass * z.x, y[1].y + mass * z.y), pack2<T>(y[1].z + mass * z.z, y[1].w + mass * z.w));
       *reinterpret_cast<uint4*>(out + 4 * i * call.out.row_stride) = results;
-      if (call.leaf_value) *reinterpret_cast<uint4*>(value + 4 * i * call.heads * kChannels) = values;
+      const int64_t at_value = first + 4 * i * call.heads * kChannels;
+      if (call.leaf_value) *reinterpret_cast<uint4*>(static_cast<T*>(call.leaf_value) + at_value) = values;
+      if (keeps_rest) {
+        *reinterpret_cast<uint4*>(static_cast<T*>(call.leaf_rest) + at_value) =
+            make_uint4(rest_of(x.x, x.y, values.x), rest_of(x.z, x.w, values.y), rest_of(z.x, z.y, values.z),
+                       rest_of(z.z, z.w, values.w));
+      }
     }
   }
 

@@ -142,37 +142,13 @@ struct BackwardLeaves {
     store_tile<T>(rows, view.leaf(tile.row), tile.num_rows, view.head, staged(through).high, c);
   }
 
-  // Rows of a family of several tiles: log-sums are saved, what they pull at is found first (weigh_wide).
-  __device__ void weigh_wide(const TileRows& rows) const {
-    const Call& call = view.call;
-    const GroveTile& tile = rows.tile;
-    const RowSight sight(rows, call.is_causal);
-    const RowFamily its = family_of_row(rows, 0);  // all rows have the same
-    const FamilyAbove from = above(its);
-    load(kQ, tile.row, tile.num_rows), load(kGradY, tile.row, tile.num_rows);
-    float gain[2] = {0, 0};
-    for (int first = 0; first < tile.num_keys; first += kRows) {
-      float s[2][4], grad_p[2][4];
-      load_keys(tile, first);
-      weigh(sight, rows, tile.key + first, s, grad_p);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) gain[h] += gain_of(s, grad_p, h, 1);
-    }
-    Looking looking;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      look(from, its.size, gain[h], looking, h);
-      if (lane_of_thread() % 4 == 0 && row_of(h) < tile.num_rows) {
-        call.leaf_pull[view.leaf_row(tile.row + row_of(h))] = looking.pull[h];
-      }
-    }
-  }
   __device__ void load_keys(const GroveTile& tile, int first) const {
     __syncwarp();
     load(kK, tile.key + first, tile.num_keys - first), load(kV, tile.key + first, tile.num_keys - first);
     wait_for_tiles();
   }
-  // Weights of the staged rows for the staged keys, and grad_out · v.
+  // Of a family of several tiles: weights of the staged rows for the staged keys by the saved log-sums, and
+  // grad_out · vᵀ.
   __device__ void weigh(const RowSight& sight, const TileRows& rows, int first_key, float (&p)[2][4],
                         float (&grad_p)[2][4]) const {
 #pragma unroll
@@ -199,13 +175,13 @@ struct BackwardLeaves {
       for (int i = 0; i < 4; ++i) p[i / 2][2 * h + i % 2] = 0;
     }
   }
-  __device__ Looking wide_looking(const TileRows& rows, const FamilyAbove& from) const {
+  __device__ Looking wide_looking(const GroveTile& tile, const FamilyAbove& from) const {
     Looking looking;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      if (row_of(h) >= rows.tile.num_rows) continue;
-      looking.reach[h] = from.mass;
-      looking.pull[h] = view.call.leaf_pull[view.leaf_row(rows.tile.row + row_of(h))];
+      if (row_of(h) >= tile.num_rows) continue;
+      const float gain = view.call.leaf_pull[view.leaf_row(tile.row + row_of(h))];  // by grove_sums.cu
+      look(from, tile.num_keys, gain, looking, h);
     }
     return looking;
   }
@@ -217,7 +193,7 @@ struct BackwardLeaves {
     const RowSight sight(rows, call.is_causal);
     const RowFamily its[2] = {family_of(rows, 0), family_of(rows, 1)};
     const FamilyAbove from = above(family_of_row(rows, 0));
-    const Looking looking = wide_looking(rows, from);
+    const Looking looking = wide_looking(tile, from);
     const float inverse[2] = {1, 1};
     load(kQ, tile.row, tile.num_rows), load(kGradY, tile.row, tile.num_rows);
     float c[8][4] = {};
@@ -232,29 +208,28 @@ struct BackwardLeaves {
     store(call.grad_q, tile, kQ, c);
     __syncwarp();
     load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
-    differentiate_wide_keys<kK>(tile, its, sight, from, call.grad_k);
-    differentiate_wide_keys<kV>(tile, its, sight, from, call.grad_v);
+    differentiate_wide_keys(tile, its, sight, from);
   }
-  template <PlaceArray kArray>
   __device__ void differentiate_wide_keys(const GroveTile& tile, const RowFamily (&its)[2], const RowSight& sight,
-                                          const FamilyAbove& from, const Rows& gradient) const {
+                                          const FamilyAbove& from) const {
     const float inverse[2] = {1, 1};
-    float c[8][4] = {};
-    share_with_rows(its, sight, kArray, c);
+    float grad_k[8][4] = {}, grad_v[8][4] = {};
+    share_with_rows(its, sight, kK, grad_k), share_with_rows(its, sight, kV, grad_v);
     for (int first = 0; first < tile.num_keys; first += kRows) {
       const GroveTile other = {tile.key + first, min(kRows, tile.num_keys - first), tile.key, tile.num_keys};
       __syncwarp();
       load(kQ, other.row, other.num_rows), load(kGradY, other.row, other.num_rows);
       const TileRows rows = view.leaf_rows(other);
-      const Looking looking = wide_looking(rows, from);
+      const Looking looking = wide_looking(other, from);
       const RowSight its_sight(rows, view.call.is_causal);
       wait_for_tiles();
       float s[2][4], grad_p[2][4];
       weigh(its_sight, rows, tile.row, s, grad_p);
       differentiate(looking, inverse, view.call.scale, s, grad_p);
-      add_gradient<T, false, true>(c, kArray == kK ? s : grad_p, staged(kArray == kK ? kQ : kGradY));
+      add_gradient<T, false, true>(grad_k, s, staged(kQ));
+      add_gradient<T, false, true>(grad_v, grad_p, staged(kGradY));
     }
-    store(gradient, tile, kQ, c);
+    store(view.call.grad_k, tile, kQ, grad_k), store(view.call.grad_v, tile, kQ, grad_v);
   }
 
   __device__ void run(int t) const {
@@ -270,20 +245,15 @@ struct BackwardLeaves {
       differentiate_tile(rows, TwigSight(view, rows));
     }
   }
-  __device__ void run_wide(int t) const {
-    const GroveTile tile = view.tile(t);
-    if (tile.num_keys > kRows) weigh_wide(view.leaf_rows(tile));
-  }
 };
 
-template <class T, bool kWeighWide>
+template <class T>
 __global__ void __launch_bounds__(kTileWarps * 32, 3)
     grove_leaves_kernel(const __grid_constant__ Call call, int chunks) {
   const TileItem item = tile_item(call, chunks);
   const BlockGrove& grove = call.groves[item.grove];
   if (item.tile >= grove.num_leaf_tiles) return;
-  const BackwardLeaves<T> leaves(call, grove, item.head);
-  kWeighWide ? leaves.run_wide(item.tile) : leaves.run(item.tile);
+  BackwardLeaves<T>(call, grove, item.head).run(item.tile);
 }
 
 }  // namespace
@@ -292,11 +262,7 @@ void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t
   const int chunks = chunks_of(params);
   const dim3 grid = grid_of(call, params, chunks);
   with_storage(params, [&]<class T>() {
-    constexpr size_t memory = BackwardLeaves<T>::kMemory;
-    if (params.walk.totals.has_wide) {
-      launch(grove_leaves_kernel<T, true>, grid, kTileWarps * 32, memory, stream, call, chunks);
-    }
-    launch(grove_leaves_kernel<T, false>, grid, kTileWarps * 32, memory, stream, call, chunks);
+    launch(grove_leaves_kernel<T>, grid, kTileWarps * 32, BackwardLeaves<T>::kMemory, stream, call, chunks);
   });
 }
 

@@ -51,29 +51,51 @@ struct SumsOfGrove {
     }
   }
 
-  // A tile that is one family or twig of 16: eight channels of four rows a lane.
-  __device__ void sum_rows_of_16(const TileRows& rows) const {
+  // A tile that is one family or twig of 16, or all tiles of a wide family: eight channels of four rows a lane. Of a
+  // wide one the gains of the rows are kept for grove_leaves.cu.
+  template <bool kIsWide>
+  __device__ void sum_family_of_leaves(const TileRows& rows) const {
+    constexpr int kParts = kIsWide ? 2 : 4;  // of four rows, at once
     const Call& call = view.call;
-    const int lane = lane_of_thread(), f = rows.first_family(), place = from_lane(rows.family_place, 0);
+    const int lane = lane_of_thread(), place = from_lane(rows.family_place, 0), num_rows = rows.tile.num_keys;
     const int64_t leaf = view.leaf(rows.tile.row);
     const T* grad = lane_chunk<T>(call.grad_out, leaf, view.head);
-    const T* value = static_cast<const T*>(call.leaf_value) + ((leaf + lane / 8) * call.heads + view.head) * kChannels +
-                     8 * (lane % 8);
-    uint4 x[4], a[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x[i] = *reinterpret_cast<const uint4*>(grad + 4 * i * call.grad_out.row_stride);
-      a[i] = *reinterpret_cast<const uint4*>(value + 4 * i * call.heads * kChannels);
-    }
+    const int64_t first_value = ((leaf + lane / 8) * call.heads + view.head) * kChannels + 8 * (lane % 8);
+    const T* value = static_cast<const T*>(call.leaf_value) + first_value;
+    const T* rest = kIsWide ? static_cast<const T*>(call.leaf_rest) + first_value : nullptr;
     const FamilyValue its = family_value(place);
     float sum[8] = {}, gain = 0;
+    for (int first = 0; first < (kIsWide ? num_rows : kRows); first += 4 * kParts) {
+      uint4 x[kParts], a[kParts], b[kParts];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < kParts; ++i) {
+        x[i] = a[i] = b[i] = make_uint4(0, 0, 0, 0);
+        const int row = first + lane / 8 + 4 * i;
+        if (kIsWide && row >= num_rows) continue;
+        x[i] = *reinterpret_cast<const uint4*>(grad + (first + 4 * i) * call.grad_out.row_stride);
+        a[i] = *reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.heads * kChannels);
+        if (kIsWide) b[i] = *reinterpret_cast<const uint4*>(rest + (first + 4 * i) * call.heads * kChannels);
+      }
 #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const float2 g = unpack2<T>((&x[i].x)[w]), v = unpack2<T>((&a[i].x)[w]);
-        sum[2 * w] += g.x, sum[2 * w + 1] += g.y;
-        gain += g.x * v.x + g.y * v.y;
+      for (int i = 0; i < kParts; ++i) {
+        float row_gain = 0;
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const float2 g = unpack2<T>((&x[i].x)[w]), v = unpack2<T>((&a[i].x)[w]);
+          sum[2 * w] += g.x, sum[2 * w + 1] += g.y;
+          row_gain += g.x * v.x + g.y * v.y;
+          if constexpr (kIsWide) {
+            const float2 more = unpack2<T>((&b[i].x)[w]);
+            row_gain += g.x * more.x + g.y * more.y;
+          }
+        }
+        gain += row_gain;
+        if constexpr (kIsWide) {
+#pragma unroll
+          for (int step = 1; step < 8; step *= 2) row_gain += __shfl_xor_sync(0xffffffffu, row_gain, step);
+          const int row = first + lane / 8 + 4 * i;
+          if (lane % 8 == 0 && row < num_rows) call.leaf_pull[view.leaf_row(rows.tile.row + row)] = row_gain;
+        }
       }
     }
     float2 own = make_float2(0, 0);  // of channels 2 · lane and 2 · lane + 1
@@ -87,7 +109,7 @@ struct SumsOfGrove {
       total.x = from_lane(total.x, lane / 4), total.y = from_lane(total.y, lane / 4);
       if (lane % 4 == w) own = total;
     }
-    deliver_leaves(f, place, own, gain, its);
+    deliver_leaves(rows.first_family(), place, own, gain, its);
   }
   __device__ void sum_tile(const TileRows& rows) const {
     const GroveTile& tile = rows.tile;
@@ -122,16 +144,11 @@ struct SumsOfGrove {
   // The families of a tile's leaves; a wide one with its first tile.
   __device__ void sum_leaves(const GroveTile& tile) const {
     const TileRows rows = view.leaf_rows(tile);
-    if (tile.num_keys <= kRows) return rows.is_one_twig_of_16() ? sum_rows_of_16(rows) : sum_tile(rows);
-    if (tile.row != tile.key) return;
-    float2 sum = make_float2(0, 0);
-    float gain = 0;
-#pragma unroll 4
-    for (int row = tile.key; row < tile.key + tile.num_keys; ++row) {
-      const auto* value = reinterpret_cast<const uint32_t*>(view.leaf_value<T>(row));
-      add(view.leaf_pair<T>(view.call.grad_out, row), unpack2<T>(value[lane_of_thread()]), sum, gain);
+    if (tile.num_keys > kRows) {
+      if (tile.row == tile.key) sum_family_of_leaves<true>(rows);
+    } else {
+      rows.is_one_twig_of_16() ? sum_family_of_leaves<false>(rows) : sum_tile(rows);
     }
-    deliver_leaves(rows.first_family(), from_lane(rows.family_place, 0), sum, gain);
   }
   // The families above them, by one warp.
   __device__ void sum_places() const {
@@ -168,7 +185,7 @@ template <class T>
 __global__ void __launch_bounds__(kTileWarps * 32, 4) grove_sums_kernel(const __grid_constant__ Call call, int chunks) {
   const TileItem item = tile_item(call, chunks);
   const BlockGrove& grove = call.groves[item.grove];
-  if (item.tile >= grove.num_leaf_tiles || (grove.num_places == 0 && grove.is_whole)) return;
+  if (item.tile >= grove.num_leaf_tiles || (grove.num_places == 0 && grove.is_whole && !grove.has_wide)) return;
   const SumsOfGrove<T> sums{{call, grove, item.head}};
   sums.sum_leaves(sums.view.tile(item.tile));
 }
@@ -182,7 +199,7 @@ __global__ void __launch_bounds__(32) grove_place_sums_kernel(const __grid_const
 
 void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const BlockTotals& totals = params.walk.totals;
-  if (totals.grove_places == 0 && params.walk.grove_roots.empty()) return;  // every tree is one family
+  if (totals.grove_places == 0 && params.walk.grove_roots.empty() && !totals.has_wide) return;  // every tree is a twig
   const int chunks = chunks_of(params);
   with_storage(params, [&]<class T>() {
     launch(grove_sums_kernel<T>, grid_of(call, params, chunks), kTileWarps * 32, 0, stream, call, chunks);
