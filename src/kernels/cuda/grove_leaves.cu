@@ -20,9 +20,11 @@ struct BackwardLeaves {
     const Call& call = view.call;
     return array == kQ ? call.q : array == kK ? call.k : array == kV ? call.v : call.grad_out;
   }
-  __device__ Tile staged(int array) const { return {staging + array * kTileBytes}; }
+  __device__ Tile staged(int array, int tiles_away = 0) const {
+    return {staging + tiles_away * kWarpMemory + array * kTileBytes};
+  }
   __device__ void load(int array, int row, int count) const {
-    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), min(count, kRows), view.head);
+    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), count, view.head);
   }
 
   // The family of a thread's row.
@@ -142,37 +144,26 @@ struct BackwardLeaves {
     store_tile<T>(rows, view.leaf(tile.row), tile.num_rows, view.head, staged(through).high, c);
   }
 
-  __device__ void load_keys(const GroveTile& tile, int first) const {
-    __syncwarp();
-    load(kK, tile.key + first, tile.num_keys - first), load(kV, tile.key + first, tile.num_keys - first);
-    wait_for_tiles();
-  }
-  // Of a family of several tiles: weights of the staged rows for the staged keys by the saved log-sums, and
-  // grad_out · vᵀ.
-  __device__ void weigh(const RowSight& sight, const TileRows& rows, int first_key, float (&p)[2][4],
-                        float (&grad_p)[2][4]) const {
+  // Of a family of several tiles: weights of a tile of rows for a tile of keys by the saved log-sums, and
+  // grad_out · vᵀ. Rows and keys are staged by warps so many tiles away.
+  __device__ void weigh(const RowSight& sight, const GroveTile& tile, int rows_away, int first_key, int keys_away,
+                        float (&p)[2][4], float (&grad_p)[2][4]) const {
 #pragma unroll
     for (int i = 0; i < 8; ++i) p[i / 4][i % 4] = grad_p[i / 4][i % 4] = 0;
-    add_scores<T, false>(p, staged(kQ), staged(kK));
-    add_scores<T, false>(grad_p, staged(kGradY), staged(kV));
+    add_scores<T, false>(p, staged(kQ, rows_away), staged(kK, keys_away));
+    add_scores<T, false>(grad_p, staged(kGradY, rows_away), staged(kV, keys_away));
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      if (row_of(h) >= rows.tile.num_rows) continue;
-      const LogSum log_sum = view.call.leaf_log_sum[view.leaf_row(rows.tile.row + row_of(h))];
+      const bool is_row = row_of(h) < tile.num_rows;
+      LogSum log_sum = {0, 0};
+      if (is_row) log_sum = view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))];
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          float& x = p[n][2 * h + j];
-          x = sight.sees(h, n, j, first_key) ? fast_exp2(kLog2E * log_sum.log_weight(view.call.scale * x)) : 0.0f;
-        }
+      for (int i = 0; i < 4; ++i) {
+        float& x = p[i / 2][2 * h + i % 2];
+        x = is_row && sight.sees(h, i / 2, i % 2, first_key)
+                ? fast_exp2(kLog2E * log_sum.log_weight(view.call.scale * x))
+                : 0.0f;
       }
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      if (row_of(h) < rows.tile.num_rows) continue;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) p[i / 2][2 * h + i % 2] = 0;
     }
   }
   __device__ Looking wide_looking(const GroveTile& tile, const FamilyAbove& from) const {
@@ -186,57 +177,75 @@ struct BackwardLeaves {
     return looking;
   }
 
-  // A tile of a family of several: its rows look at all tiles of keys, then all tiles of rows look at its keys.
-  __device__ void differentiate_wide(const TileRows& rows) const {
+  // A tile of a family of several: its rows look at all tiles of keys, then all tiles of rows look at its keys. Where
+  // the family is in this block all of them are staged, and stay so; else they are brought one after the other.
+  __device__ void differentiate_wide(const GroveTile& tile, int own, bool is_here) const {
     const Call& call = view.call;
-    const GroveTile& tile = rows.tile;
-    const RowSight sight(rows, call.is_causal);
+    const TileRows rows = view.leaf_rows(tile);
     const RowFamily its[2] = {family_of(rows, 0), family_of(rows, 1)};
     const FamilyAbove from = above(family_of_row(rows, 0));
-    const Looking looking = wide_looking(tile, from);
     const float inverse[2] = {1, 1};
-    load(kQ, tile.row, tile.num_rows), load(kGradY, tile.row, tile.num_rows);
-    float c[8][4] = {};
-    share_with_rows(its, sight, kQ, c);
-    for (int first = 0; first < tile.num_keys; first += kRows) {
-      float s[2][4], grad_p[2][4];
-      load_keys(tile, first);
-      weigh(sight, rows, tile.key + first, s, grad_p);
-      differentiate(looking, inverse, call.scale, s, grad_p);
-      add_gradient<T, false, false>(c, s, staged(kK));
+    const RowSight sight(rows, call.is_causal);
+    const auto part_of_family = [&](int t) {
+      return GroveTile{tile.key + t * kRows, min(kRows, tile.num_keys - t * kRows), tile.key, tile.num_keys};
+    };
+    const int num_tiles = (tile.num_keys + kRows - 1) / kRows;
+    {
+      const Looking looking = wide_looking(tile, from);
+      float grad_q[8][4] = {};
+      share_with_rows(its, sight, kQ, grad_q);
+      for (int t = 0; t < num_tiles; ++t) {
+        const GroveTile keys = part_of_family(t);
+        if (!is_here) bring(kK, kV, keys);
+        float s[2][4], grad_p[2][4];
+        weigh(sight, tile, 0, keys.row, is_here ? t - own : 0, s, grad_p);
+        differentiate(looking, inverse, call.scale, s, grad_p);
+        add_gradient<T, false, false>(grad_q, s, staged(kK, is_here ? t - own : 0));
+      }
+      store_directly<T>(call.grad_q, view.leaf(tile.row), tile.num_rows, view.head, grad_q);
     }
-    store(call.grad_q, tile, kQ, c);
-    __syncwarp();
-    load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
-    differentiate_wide_keys(tile, its, sight, from);
-  }
-  __device__ void differentiate_wide_keys(const GroveTile& tile, const RowFamily (&its)[2], const RowSight& sight,
-                                          const FamilyAbove& from) const {
-    const float inverse[2] = {1, 1};
+    if (!is_here) bring(kK, kV, tile);
     float grad_k[8][4] = {}, grad_v[8][4] = {};
     share_with_rows(its, sight, kK, grad_k), share_with_rows(its, sight, kV, grad_v);
-    for (int first = 0; first < tile.num_keys; first += kRows) {
-      const GroveTile other = {tile.key + first, min(kRows, tile.num_keys - first), tile.key, tile.num_keys};
-      __syncwarp();
-      load(kQ, other.row, other.num_rows), load(kGradY, other.row, other.num_rows);
-      const TileRows rows = view.leaf_rows(other);
+    for (int t = 0; t < num_tiles; ++t) {
+      const GroveTile other = part_of_family(t);
+      if (!is_here) bring(kQ, kGradY, other);
       const Looking looking = wide_looking(other, from);
-      const RowSight its_sight(rows, view.call.is_causal);
-      wait_for_tiles();
+      const RowSight its_sight(view.leaf_rows(other), call.is_causal);
       float s[2][4], grad_p[2][4];
-      weigh(its_sight, rows, tile.row, s, grad_p);
-      differentiate(looking, inverse, view.call.scale, s, grad_p);
-      add_gradient<T, false, true>(grad_k, s, staged(kQ));
-      add_gradient<T, false, true>(grad_v, grad_p, staged(kGradY));
+      const int away = is_here ? t - own : 0;
+      weigh(its_sight, other, away, tile.row, 0, s, grad_p);
+      differentiate(looking, inverse, call.scale, s, grad_p);
+      add_gradient<T, false, true>(grad_k, s, staged(kQ, away));
+      add_gradient<T, false, true>(grad_v, grad_p, staged(kGradY, away));
     }
-    store(view.call.grad_k, tile, kQ, grad_k), store(view.call.grad_v, tile, kQ, grad_v);
+    store_directly<T>(call.grad_k, view.leaf(tile.row), tile.num_rows, view.head, grad_k);
+    store_directly<T>(call.grad_v, view.leaf(tile.row), tile.num_rows, view.head, grad_v);
+  }
+  __device__ void bring(PlaceArray a, PlaceArray b, const GroveTile& tile) const {
+    __syncwarp();
+    load(a, tile.row, tile.num_rows), load(b, tile.row, tile.num_rows);
+    wait_for_tiles();
   }
 
+  // Every warp of the block comes here, those behind the last tile, too.
   __device__ void run(int t) const {
-    const GroveTile tile = view.tile(t);
-    if (tile.num_keys > kRows) return differentiate_wide(view.leaf_rows(tile));
+    const bool has_tile = t < view.grove.num_leaf_tiles;
+    GroveTile tile;
+    if (has_tile) {
+      tile = view.tile(t);
 #pragma unroll
-    for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
+      for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
+    }
+    if (view.grove.has_wide) {
+      wait_for_tiles();
+      __syncthreads();
+    }
+    if (!has_tile) return;
+    if (tile.num_keys > kRows) {
+      const int own = (tile.row - tile.key) / kRows, last = warp_of_thread() - own + (tile.num_keys - 1) / kRows;
+      return differentiate_wide(tile, own, warp_of_thread() >= own && last < kTileWarps);
+    }
     const TileRows rows = view.leaf_rows(tile);
     if (!view.call.is_causal && rows.is_one_family_of_16()) {
       load_above(rows);
@@ -251,9 +260,7 @@ template <class T>
 __global__ void __launch_bounds__(kTileWarps * 32, 3)
     grove_leaves_kernel(const __grid_constant__ Call call, int chunks) {
   const TileItem item = tile_item(call, chunks);
-  const BlockGrove& grove = call.groves[item.grove];
-  if (item.tile >= grove.num_leaf_tiles) return;
-  BackwardLeaves<T>(call, grove, item.head).run(item.tile);
+  BackwardLeaves<T>(call, call.groves[item.grove], item.head).run(item.tile);
 }
 
 }  // namespace
