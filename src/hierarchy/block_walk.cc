@@ -215,6 +215,8 @@ class BlockWalkBuilder {
     for (size_t r = 0; r < rounds.size(); ++r) add_round(grove, rounds[r], r == 0);
     grove.num_rounds = static_cast<int32_t>(rounds.size()) - 1;
     grove.num_places = static_cast<int32_t>(walk_.places.size() - grove.place_begin);
+    grove.num_tiles = static_cast<int32_t>(walk_.tiles.size() - grove.tile_begin);
+    grove.num_families = static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin);
     BlockTotals& totals = walk_.totals;
     totals.grove_tiles = std::max<int64_t>(totals.grove_tiles, grove.num_leaf_tiles);
     totals.grove_places = std::max<int64_t>(totals.grove_places, grove.num_places);

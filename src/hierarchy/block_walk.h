@@ -92,9 +92,10 @@ struct BlockGrove {
   int64_t tile_begin = 0, family_begin = 0, place_begin = 0, round_begin = 0;
   int32_t num_leaves = 0;
   int32_t num_leaf_tiles = 0, num_leaf_families = 0, num_places = 0, num_rounds = 0;
-  int32_t is_whole = 0;         // 1: its roots are roots of trees
-  int32_t has_wide = 0;         // 1: a family of leaves has more than one tile
-  int32_t has_leaf_places = 0;  // 1: leaves are among its places
+  int32_t num_tiles = 0, num_families = 0;  // of leaves and places
+  int32_t is_whole = 0;                     // 1: its roots are roots of trees
+  int32_t has_wide = 0;                     // 1: a family of leaves has more than one tile
+  int32_t has_leaf_places = 0;              // 1: leaves are among its places
 };
 
 // A root of a grove that is not the root of a tree.

@@ -79,6 +79,16 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
     ASSERT_LE(grove.num_leaf_tiles, limits.tiles);
     ASSERT_LE(grove.num_places, limits.places);
     ASSERT_LE(grove.num_leaves, limits.tiles * kTileRows + limits.places);
+    const bool is_last = &grove == &walk.groves.back();
+    const auto end_of = [&](int64_t BlockGrove::*begin, size_t size) {
+      return is_last ? static_cast<int64_t>(size) : (&grove)[1].*begin;
+    };
+    ASSERT_EQ(grove.tile_begin + grove.num_tiles, end_of(&BlockGrove::tile_begin, walk.tiles.size()));
+    ASSERT_EQ(grove.family_begin + grove.num_families, end_of(&BlockGrove::family_begin, walk.grove_families.size()));
+    // what forward has room for in its tables of places
+    ASSERT_EQ(grove.num_tiles - grove.num_leaf_tiles, (grove.num_places + kTileRows - 1) / kTileRows);
+    ASSERT_LE(grove.num_rounds, grove.num_tiles - grove.num_leaf_tiles);
+    ASSERT_LE(grove.num_families - grove.num_leaf_families, grove.num_places / 2);
     for (int32_t t = 0; t < grove.num_leaf_tiles; ++t) {
       const GroveTile& tile = walk.tiles[grove.tile_begin + t];
       ASSERT_LE(tile.num_rows, kTileRows);

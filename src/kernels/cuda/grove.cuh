@@ -100,11 +100,13 @@ struct GroveView {
     rows.sees_itself = call.include_self;
     return rows;
   }
-  __device__ TileRows place_rows(const GroveTile& tile) const {
+  __device__ TileRows place_rows(const GroveTile& tile) const { return place_rows(tile, *this); }
+  template <class Tables>
+  __device__ TileRows place_rows(const GroveTile& tile, const Tables& tables) const {
     TileRows rows;
     rows.tile = tile;
     if (lane_of_thread() >= tile.num_rows) return rows;
-    const GrovePlace its = place(tile.row + lane_of_thread());
+    const GrovePlace its = tables.place(tile.row + lane_of_thread());
     rows.range = static_cast<uint32_t>(its.begin) | static_cast<uint32_t>(its.end) << 16;
     rows.family = its.family, rows.family_place = its.family_place, rows.size = its.size;
     rows.sees_itself = call.include_self && its.leaf_row >= 0;
@@ -255,7 +257,9 @@ struct Places {
   uint32_t rows;
   int count;
 
-  static size_t size(int most) { return size_t{2} * kArrays * most * kRowBytes + sizeof(float) * kNumbers * most; }
+  static __host__ __device__ size_t size(int most) {
+    return size_t{2} * kArrays * most * kRowBytes + sizeof(float) * kNumbers * most;
+  }
 
   __device__ uint32_t low() const { return count * kRowBytes; }
   __device__ uint32_t row(int array, int place) const { return rows + (2 * array * count + place) * kRowBytes; }

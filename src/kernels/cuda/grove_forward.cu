@@ -14,22 +14,86 @@ constexpr int kFamiliesAtOnce = 5;  // of which one product gives the means of q
 
 using ForwardPlaces = Places<3, kNumbers>;
 
+// The tables of a grove's places in shared memory, brought with its leaves. A place has its row in a tile of 16, and a
+// family has two.
+struct PlaceTables {
+  const BlockGrove& grove;
+  uint32_t places;
+  int most;
+
+  static __host__ __device__ int most_tiles(int most) { return (most + kRows - 1) / kRows; }
+  static __host__ __device__ uint32_t size(int most) {
+    return static_cast<uint32_t>(most * sizeof(GrovePlace) +
+                                 most_tiles(most) * (sizeof(GroveTile) + sizeof(GroveRound)) +
+                                 most / 2 * sizeof(GroveFamily));
+  }
+  __device__ uint32_t tiles() const { return places + most * sizeof(GrovePlace); }
+  __device__ uint32_t rounds() const { return tiles() + most_tiles(most) * sizeof(GroveTile); }
+  __device__ uint32_t families() const { return rounds() + most_tiles(most) * sizeof(GroveRound); }
+
+  __device__ GrovePlace place(int p) const { return shared_at<GrovePlace>(places + p * sizeof(GrovePlace)); }
+  __device__ GroveRound round(int r) const { return shared_at<GroveRound>(rounds() + r * sizeof(GroveRound)); }
+  __device__ GroveTile tile(int t) const {
+    return shared_at<GroveTile>(tiles() + (t - grove.num_leaf_tiles) * sizeof(GroveTile));
+  }
+  __device__ GroveFamily family(int f) const {
+    return shared_at<GroveFamily>(families() + (f - grove.num_leaf_families) * sizeof(GroveFamily));
+  }
+
+  // A table a warp.
+  __device__ void load(const Call& call) const {
+    switch (warp_of_thread()) {
+      case 0:
+        return copy(places, call.places + grove.place_begin, grove.num_places);
+      case 1:
+        return copy(tiles(), call.tiles + grove.tile_begin + grove.num_leaf_tiles,
+                    grove.num_tiles - grove.num_leaf_tiles);
+      case 2:
+        return copy(rounds(), call.grove_rounds + grove.round_begin, grove.num_rounds);
+      case 3:
+        return copy(families(), call.grove_families + grove.family_begin + grove.num_leaf_families,
+                    grove.num_families - grove.num_leaf_families);
+      default:
+        return;
+    }
+  }
+  template <class Record>
+  __device__ static void copy(uint32_t to, const Record* from, int count) {
+    const int words = count * static_cast<int>(sizeof(Record) / 8);
+    const auto* bytes = reinterpret_cast<const char*>(from);
+    for (int i = lane_of_thread(); i < words; i += 32) copy_async8(to + 8 * i, bytes + 8 * i);
+  }
+};
+
 template <class T, int kWarps>
 struct ForwardGrove {
   GroveView view;
   uint32_t staging, scratch;  // of this warp: tiles, and 16 numbers
   ForwardPlaces places;
+  PlaceTables tables;
 
   static constexpr int kStagingBytes = kWarps * kStagedTiles * kTileBytes, kScratchBytes = kWarps * kRows * 4;
   static size_t memory_size(int most_places) {
-    return kStagingBytes + kScratchBytes + ForwardPlaces::size(most_places);
+    return kStagingBytes + kScratchBytes + ForwardPlaces::size(most_places) + PlaceTables::size(most_places);
   }
 
   __device__ ForwardGrove(const Call& call, const BlockGrove& grove, int head, int most_places)
       : view{call, grove, head},
         staging(warp_of_thread() * kStagedTiles * kTileBytes),
         scratch(kStagingBytes + 4 * warp_of_thread() * kRows),
-        places{kStagingBytes + kScratchBytes, most_places} {}
+        places{kStagingBytes + kScratchBytes, most_places},
+        tables{grove, static_cast<uint32_t>(kStagingBytes + kScratchBytes + ForwardPlaces::size(most_places)),
+               most_places} {}
+
+  // Tiles of leaves and of places differ in where their families are told of.
+  template <bool kSplit>
+  __device__ GroveFamily family(int f) const {
+    if constexpr (kSplit) {
+      return tables.family(f);
+    } else {
+      return view.family(f);
+    }
+  }
 
   __device__ const Rows& tensor(int array) const {
     const Call& call = view.call;
@@ -65,6 +129,7 @@ struct ForwardGrove {
     uint32_t place = 0;  // its first chunk, of this thread's channels
     float* global = nullptr;
   };
+  template <bool kSplit>
   __device__ Target target_of(int array, int f, int place) const {
     const Call& call = view.call;
     Target target;
@@ -74,7 +139,7 @@ struct ForwardGrove {
       target.place = cell(places.row(array, place - row), row, 0) + 4 * (lane_of_thread() % 4);
       if (call.place_mean) target.global = call.place_mean + (3 * view.place_row(place) + array) * kChannels;
     } else {
-      const GroveFamily family = view.family(f);
+      const GroveFamily family = this->template family<kSplit>(f);
       if (GroveView::is_tree(family)) return target;
       float* means = array == kQ ? call.mean_q : array == kK ? call.mean_k : call.mean_v;
       target.global = means + view.slot_row(family) * kChannels;
@@ -83,11 +148,12 @@ struct ForwardGrove {
     return target;
   }
   // Row 3 · f + a of the product is array a of the f-th family from `first` on.
+  template <bool kSplit>
   __device__ Target target_of_row(int row, int first, int last) const {
     const int f = first + row / 3;
     if (row >= 3 * kFamiliesAtOnce || f > last) return {};
-    const GroveFamily family = view.family(f);
-    Target target = target_of(row % 3, f, family.place);
+    const GroveFamily family = this->template family<kSplit>(f);
+    Target target = target_of<kSplit>(row % 3, f, family.place);
     target.begin = family.begin, target.end = family.end;
     target.inverse = fast_inverse(static_cast<float>(family.size));
     return target;
@@ -145,12 +211,13 @@ struct ForwardGrove {
       for (int h = 0; h < kFamilies; ++h) {
         if (fold.family[h] < 0) continue;
         mean[h].x *= fold.inverse[h], mean[h].y *= fold.inverse[h];
-        put_mean(static_cast<PlaceArray>(a), fold.family[h], fold.place[h], mean[h]);
+        put_mean<kSplit>(static_cast<PlaceArray>(a), fold.family[h], fold.place[h], mean[h]);
       }
     }
   }
+  template <bool kSplit>
   __device__ void put_mean(PlaceArray array, int f, int place, float2 mean) const {
-    const Target target = target_of(array, f, place);
+    const Target target = target_of<kSplit>(array, f, place);
     if (target.global) reinterpret_cast<float2*>(target.global)[lane_of_thread()] = mean;
     if (target.is_place) places.template set<T>(array, place, mean);
   }
@@ -165,7 +232,7 @@ struct ForwardGrove {
       fold.place[h] = from_lane(rows.family_place, ends[h]);
       const int count = h == 0 ? split : rows.tile.num_rows - split;
       fold.inverse[h] =
-          fold.family[h] < 0 ? 0.0f : fast_inverse(static_cast<float>(kSplit ? view.family(first + h).size : count));
+          fold.family[h] < 0 ? 0.0f : fast_inverse(static_cast<float>(kSplit ? tables.family(first + h).size : count));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const bool is_its = (column_of(i / 2, i % 2) >= split) == (h == 1);
@@ -182,7 +249,7 @@ struct ForwardGrove {
     sizes(rows, size);
     if (last - first < 2) return fold_two<kSplit>(rows, size, tiles);
     for (int f = first; f <= last; f += kFamiliesAtOnce) {
-      const Target target[2] = {target_of_row(row_of(0), f, last), target_of_row(row_of(1), f, last)};
+      const Target target[2] = {target_of_row<kSplit>(row_of(0), f, last), target_of_row<kSplit>(row_of(1), f, last)};
       uint32_t high[3][4], low[3][4];
 #pragma unroll
       for (int a = 0; a < 3; ++a) {
@@ -224,19 +291,24 @@ struct ForwardGrove {
     }
   }
   // The mean over each family, by sizes, of the rows' numbers.
+  template <bool kSplit>
   __device__ void fold_energies(const TileRows& rows) const {
     const float size = static_cast<float>(rows.size);
     const float sum = rows.family_sums(rows.family >= 0 ? size * number_of_row(lane_of_thread()) : 0.0f);
-    if (rows.is_first_of_family()) deliver_energy(rows.family, rows.family_place, sum);
+    if (!rows.is_first_of_family()) return;
+    const int its_size = kSplit ? tables.family(rows.family).size : rows.end() - rows.begin();
+    deliver_energy<kSplit>(rows.family, rows.family_place, sum * fast_inverse(static_cast<float>(its_size)));
   }
-  __device__ void deliver_energy(int f, int place, float sum) const {
+  template <bool kSplit>
+  __device__ void deliver_energy(int f, int place, float energy) const {
     const Call& call = view.call;
-    const GroveFamily family = view.family(f);
-    const float energy = sum * fast_inverse(static_cast<float>(family.size));
     if (place >= 0) {
       places.number(kEnergy, place) = energy;
       if (call.place_energy) call.place_energy[view.place_row(place)] = energy;
-    } else if (GroveView::is_tree(family)) {
+      return;
+    }
+    const GroveFamily family = this->template family<kSplit>(f);
+    if (GroveView::is_tree(family)) {
       call.root_energy[family.tree_root * call.heads + view.head] = energy;
     } else {
       call.energy[view.slot_row(family)] = energy;
@@ -262,7 +334,7 @@ struct ForwardGrove {
     float sum = softmax.log_sum(0) + softmax.log_sum(1);
 #pragma unroll
     for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (lane_of_thread() == 0) deliver_energy(rows.family, rows.family_place, sum);
+    if (lane_of_thread() == 0) deliver_energy<false>(rows.family, rows.family_place, sum / kRows);
   }
   __device__ void attend_twigs(const TileRows& rows) const {
     const TwigSight sight(view, rows);
@@ -275,7 +347,7 @@ struct ForwardGrove {
     keep(values);
     if (lane_of_thread() % 4 == 0) number_of_row(row_of(0)) = total[0], number_of_row(row_of(1)) = total[1];
     __syncwarp();
-    fold_energies(rows);
+    fold_energies<false>(rows);
   }
   // Families of several tiles: the warp of each has its rows and looks at the keys of all. Every warp of the block
   // comes here.
@@ -316,8 +388,8 @@ struct ForwardGrove {
     if (first != 0) return;
     float sum = 0;
     for (int row = lane_of_thread(); row < tile.num_keys; row += 32) sum += number_of_row(row);
-    sum = warp_sum(sum);
-    if (lane_of_thread() == 0) deliver_energy(rows.family, rows.family_place, sum);
+    sum = warp_sum(sum) * fast_inverse(static_cast<float>(tile.num_keys));
+    if (lane_of_thread() == 0) deliver_energy<false>(rows.family, rows.family_place, sum);
   }
   // The mean of one array over such a family.
   __device__ void fold_wide(const TileRows& rows, PlaceArray array, int first, int num_tiles) const {
@@ -335,8 +407,8 @@ struct ForwardGrove {
       if (lane_of_thread() / 4 == n + 1) mean = make_float2(c[1][0], c[1][1]);
     }
     const float inverse = fast_inverse(static_cast<float>(rows.tile.num_keys));
-    put_mean(array, rows.first_family(), from_lane(rows.family_place, 0),
-             make_float2(inverse * mean.x, inverse * mean.y));
+    put_mean<false>(array, rows.first_family(), from_lane(rows.family_place, 0),
+                    make_float2(inverse * mean.x, inverse * mean.y));
   }
   __device__ void keep(const float (&values)[8][4]) const {
     __syncwarp();
@@ -371,11 +443,12 @@ struct ForwardGrove {
   }
 
   __device__ void fold_places(const GroveTile& tile) const {
-    fold_families<true>(view.place_rows(tile), {places.tile(kQ, tile), places.tile(kK, tile), places.tile(kV, tile)});
+    fold_families<true>(view.place_rows(tile, tables),
+                        {places.tile(kQ, tile), places.tile(kK, tile), places.tile(kV, tile)});
   }
   // Inner nodes attend inside their families.
   __device__ void attend_places(const GroveTile& tile) const {
-    const TileRows rows = view.place_rows(tile);
+    const TileRows rows = view.place_rows(tile, tables);
     const RowSight sight(rows, view.call.is_causal);
     float s[2][4] = {}, factor[2], offset[2][2];
     log_sizes(rows, offset);
@@ -394,7 +467,7 @@ struct ForwardGrove {
       }
     }
     __syncwarp();
-    fold_energies(rows);
+    fold_energies<true>(rows);
     float values[8][4] = {};
     add_product<T, true>(values, weights, places.tile(kV, tile));
 #pragma unroll
@@ -411,7 +484,7 @@ struct ForwardGrove {
 
   // y(C) takes the place of a(C).
   __device__ void descend(int p) const {
-    const GrovePlace place = view.place(p);
+    const GrovePlace place = tables.place(p);
     if (place.family < 0) return;
     const int above = place.family_place, channel = 2 * lane_of_thread();
     float2& own = place_value<float2>(p, channel);
@@ -491,6 +564,8 @@ struct ForwardGrove {
       for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
       rows = view.leaf_rows(tile);
     }
+    if (grove.num_places > 0) tables.load(view.call);
+    if (!has_tile) wait_for_tiles();
     if (grove.has_leaf_places) set_leaf_places();
     const bool is_wide = has_tile && rows.tile.num_keys > kRows;
     if (has_tile && !is_wide) {
@@ -499,15 +574,15 @@ struct ForwardGrove {
     if (grove.has_wide) attend_wide(rows, is_wide);
     __syncthreads();
     for (int r = 0; r < grove.num_rounds; ++r) {
-      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
+      const GroveRound round = tables.round(r);
       // two warps a tile
       for (int t = round.tile_begin + warp_of_thread() / 2; t < round.tile_end; t += kWarps / 2) {
-        warp_of_thread() % 2 == 0 ? attend_places(view.tile(t)) : fold_places(view.tile(t));
+        warp_of_thread() % 2 == 0 ? attend_places(tables.tile(t)) : fold_places(tables.tile(t));
       }
       __syncthreads();
     }
     for (int r = grove.num_rounds - 1; r >= 0; --r) {
-      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
+      const GroveRound round = tables.round(r);
       for (int p = round.place_begin + warp_of_thread(); p < round.place_end; p += kWarps) descend(p);
       __syncthreads();
     }
