@@ -149,37 +149,29 @@ struct FullSight {
 struct TileSoftmax {
   float largest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0, 0};
 
-  // Scores become weights that are to be divided by `sum` at the end; `factor` is for what was gathered before.
+  // Scores become weights that are to be divided by `sum` at the end. All keys at once, with log2 |B| of the columns,
   template <class Sight>
-  __device__ void add(const Sight& sight, int first_key, const float (&offset)[2][2], float scale, float (&s)[2][4],
-                      float (&factor)[2]) {
-    const float scale2 = scale * kLog2E;
+  __device__ void take(const Sight& sight, int first_key, const float (&offset)[2][2], float scale, float (&s)[2][4]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float next = minus_infinity();
+      largest[h] = mask(sight, h, first_key, offset, scale, s);
+      sum[h] = raise(h, base_of(largest[h]), s);
+    }
+  }
+  template <class Sight>
+  __device__ void take(const Sight& sight, float scale, float (&s)[2][4]) {
+    const float offset[2][2] = {};
+    take(sight, 0, offset, scale, s);
+  }
+  // or a tile more; `factor` is for what was gathered before.
+  template <class Sight>
+  __device__ void add(const Sight& sight, int first_key, float scale, float (&s)[2][4], float (&factor)[2]) {
+    const float offset[2][2] = {};
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          float& x = s[n][2 * h + j];
-          x = sight.sees(h, n, j, first_key) ? scale2 * x + offset[n][j] : minus_infinity();
-          next = fmaxf(next, x);
-        }
-      }
-      next = fmaxf(row_max(next), largest[h]);
-      const float base = next == minus_infinity() ? 0.0f : next;  // nothing is seen: weights are 0
+    for (int h = 0; h < 2; ++h) {
+      const float next = fmaxf(mask(sight, h, first_key, offset, scale, s), largest[h]), base = base_of(next);
       factor[h] = fast_exp2(largest[h] - base);
-      float total = 0;
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          float& x = s[n][2 * h + j];
-          x = fast_exp2(x - base);
-          total += x;
-        }
-      }
-      sum[h] = sum[h] * factor[h] + row_sum(total);
+      sum[h] = sum[h] * factor[h] + raise(h, base, s);
       largest[h] = next;
     }
   }
@@ -192,6 +184,36 @@ struct TileSoftmax {
   }
   __device__ float log_sum(int h) const {
     return parts(h).total();
+  }
+
+ private:
+  // Of one row: its scores, -inf for what it does not see, and the largest of them.
+  template <class Sight>
+  __device__ static float mask(const Sight& sight, int h, int first_key, const float (&offset)[2][2], float scale,
+                               float (&s)[2][4]) {
+    const float scale2 = scale * kLog2E;
+    float most = minus_infinity();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& x = s[i / 2][2 * h + i % 2];
+      x = sight.sees(h, i / 2, i % 2, first_key) ? scale2 * x + offset[i / 2][i % 2] : minus_infinity();
+      most = fmaxf(most, x);
+    }
+    return row_max(most);
+  }
+  // Where nothing is seen weights are 0.
+  __device__ static float base_of(float most) {
+    return most == minus_infinity() ? 0.0f : most;
+  }
+  __device__ static float raise(int h, float base, float (&s)[2][4]) {
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& x = s[i / 2][2 * h + i % 2];
+      x = fast_exp2(x - base);
+      total += x;
+    }
+    return row_sum(total);
   }
 };
 
@@ -232,14 +254,12 @@ struct Gates {
   float total, kept, given;
 
   __device__ Gates(float energy, float log_sum) {
-    const float largest = fmaxf(energy, log_sum);
-    total = largest == minus_infinity() && energy == log_sum
-                ? largest
-                : largest + kLn2 * fast_log2(fast_exp2(kLog2E * (energy - largest)) +
-                                             fast_exp2(kLog2E * (log_sum - largest)));
-    const bool is_nothing = total == minus_infinity();
-    kept = is_nothing ? 0.0f : fast_exp2(kLog2E * (energy - total));
-    given = is_nothing ? 0.0f : fast_exp2(kLog2E * (log_sum - total));
+    const float largest = fmaxf(energy, log_sum), difference = log_sum - energy;
+    const bool is_nothing = largest == minus_infinity() && energy == log_sum;
+    const float smaller = fast_exp2(-kLog2E * fabsf(difference)), inverse = fast_inverse(1 + smaller);
+    total = is_nothing ? largest : largest + kLn2 * fast_log2(1 + smaller);
+    kept = is_nothing ? 0.0f : difference > 0 ? smaller * inverse : inverse;
+    given = is_nothing ? 0.0f : difference > 0 ? inverse : smaller * inverse;
   }
 };
 

@@ -318,14 +318,13 @@ struct ForwardGrove {
   // Leaves attend inside their families or twigs: what they are given, with include_self also by themselves, goes over
   // q and k.
   __device__ void attend_family_of_16(const TileRows& rows) const {
-    const float offset[2][2] = {};
     const Fold<1> fold = {{rows.first_family()}, {from_lane(rows.family_place, 0)}, {1.0f / kRows}, {{{1, 1}, {1, 1}}}};
     wait_for_tiles();
     fold_few<false>(fold, {staged(kQ), staged(kK), staged(kV)});
-    float s[2][4] = {}, factor[2];
+    float s[2][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));
     TileSoftmax softmax;
-    softmax.add(FullSight{view.call.include_self}, 0, offset, view.call.scale, s, factor);
+    softmax.take(FullSight{view.call.include_self}, view.call.scale, s);
 #pragma unroll
     for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
     float values[8][4] = {};
@@ -360,14 +359,13 @@ struct ForwardGrove {
     if (is_wide) {
       for (int a = -first; a < 3; a += num_tiles) fold_wide(rows, static_cast<PlaceArray>(a), first, num_tiles);
       const RowSight sight(rows, view.call.is_causal);
-      const float offset[2][2] = {};
       TileSoftmax softmax;
 #pragma unroll
       for (int i = 0; i < 32; ++i) values[i / 4][i % 4] = 0;
       for (int t = 0; t < num_tiles; ++t) {
         float s[2][4] = {}, factor[2];
         add_scores<T, false>(s, staged(kQ), staged(kK, first + t));
-        softmax.add(sight, tile.key + t * kRows, offset, view.call.scale, s, factor);
+        softmax.add(sight, tile.key + t * kRows, view.call.scale, s, factor);
         scale_rows(values, factor);
         add_product<T, false>(values, split_weights<T>(s), staged(kV, first + t));
       }
@@ -450,11 +448,11 @@ struct ForwardGrove {
   __device__ void attend_places(const GroveTile& tile) const {
     const TileRows rows = view.place_rows(tile, tables);
     const RowSight sight(rows, view.call.is_causal);
-    float s[2][4] = {}, factor[2], offset[2][2];
+    float s[2][4] = {}, offset[2][2];
     log_sizes(rows, offset);
     add_scores<T, true>(s, places.tile(kQ, tile), places.tile(kK, tile));
     TileSoftmax softmax;
-    softmax.add(sight, tile.row, offset, view.call.scale, s, factor);
+    softmax.take(sight, tile.row, offset, view.call.scale, s);
     const Weights weights = split_weights<T>(s);
     if (lane_of_thread() % 4 == 0) {
 #pragma unroll

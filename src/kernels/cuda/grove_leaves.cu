@@ -80,10 +80,8 @@ struct BackwardLeaves {
   // Scores and grad_out · vᵀ become gradients of scores and weights of grad_out.
   __device__ void differentiate_scores(const TileRows&, const FullSight& sight, const RowFamily (&)[2],
                                        const FamilyAbove (&from)[2], float (&s)[2][4], float (&grad_p)[2][4]) const {
-    const float offset[2][2] = {};
-    float factor[2];
     TileSoftmax softmax;
-    softmax.add(sight, 0, offset, view.call.scale, s, factor);
+    softmax.take(sight, view.call.scale, s);
     const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
     Looking looking;
 #pragma unroll

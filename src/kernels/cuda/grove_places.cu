@@ -57,12 +57,12 @@ struct BackwardPlaces {
   __device__ void differentiate_tile(const GroveTile& tile) const {
     const TileRows rows = view.place_rows(tile);
     const RowSight sight(rows, view.call.is_causal);
-    float s[2][4] = {}, grad_p[2][4] = {}, factor[2], offset[2][2];
+    float s[2][4] = {}, grad_p[2][4] = {}, offset[2][2];
     log_sizes(rows, offset);
     add_scores<T, true>(s, places.tile(kQ, tile), places.tile(kK, tile));
     add_scores<T, true>(grad_p, places.tile(kGradY, tile), places.tile(kV, tile));
     TileSoftmax softmax;
-    softmax.add(sight, tile.row, offset, view.call.scale, s, factor);
+    softmax.take(sight, tile.row, offset, view.call.scale, s);
     const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
     Looking looking;
 #pragma unroll

@@ -46,12 +46,10 @@ struct TwigSight {
 
   // Softmax over what is seen: weights of this level, and log-sums.
   __device__ void weigh(const float (&s)[2][4], float scale, float (&p)[2][4], float (&log_sum)[2]) const {
-    const float offset[2][2] = {};
-    float factor[2];
 #pragma unroll
     for (int i = 0; i < 8; ++i) p[i / 4][i % 4] = s[i / 4][i % 4];
     TileSoftmax softmax;
-    softmax.add(*this, 0, offset, scale, p, factor);
+    softmax.take(*this, scale, p);
 #pragma unroll
     for (int i = 0; i < 8; ++i) p[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
     log_sum[0] = softmax.log_sum(0), log_sum[1] = softmax.log_sum(1);
