@@ -73,6 +73,7 @@ def _saved_size_on_cuda(q, k, v, plan, positions, alpha, tie, causal, window):
     if groves:
         places = plan[7].shape[0] * q.shape[1]
         size += _padded(3 * 64 * places) + _padded(64 * places) + 2 * _padded(places) + _padded(32 * q.shape[0] * q.shape[1])
+        size += _padded(32 * plan[8].shape[0] * q.shape[1])
     return size
 
 

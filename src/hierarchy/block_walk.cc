@@ -15,7 +15,7 @@ class BlockWalkBuilder {
 
   BlockWalk build() && {
     copy_nodes();
-    find_leaf_families();
+    find_twigs();
     find_groves();
     number_slots();
     add_groves();
@@ -54,10 +54,7 @@ class BlockWalkBuilder {
       node.size = sizes[n], node.first_leaf = forest_.first_leaf()[n], node.parent = parents[n];
       tree_.push_back(node.parent < 0 ? n : tree_[node.parent]);
     }
-    own_family_.assign(num_nodes(), -1), height_.assign(num_nodes(), 0);
-    for (int64_t n = num_nodes() - 1; n > 0; --n) {
-      if (parents[n] >= 0) height_[parents[n]] = std::max(height_[parents[n]], height_[n] + 1);
-    }
+    own_family_.assign(num_nodes(), -1);
     walk_.leaf_nodes.assign(forest_.leaf_nodes().begin(), forest_.leaf_nodes().end());
     walk_.totals.num_nodes = num_nodes(), walk_.totals.num_leaves = forest_.num_leaves();
     walk_.totals.num_roots = forest_.num_levels() > 0 ? forest_.level_begin()[1] : 0;
@@ -66,20 +63,33 @@ class BlockWalkBuilder {
     }
   }
 
-  // Families of leaves alone, by their first leaf.
-  void find_leaf_families() {
+  // Twigs, and families of leaves that are wider, by their first leaf; and the rounds of all other families.
+  void find_twigs() {
+    height_.assign(num_nodes(), 0), round_.assign(num_nodes(), 0);
+    std::vector<char> is_small(num_nodes(), 0);  // fits a tile
+    for (int64_t n = num_nodes() - 1; n >= 0; --n) {
+      const BlockNode& node = walk_.nodes[n];
+      const int64_t parent = node.parent;
+      if (!node.is_leaf()) {
+        is_small[n] = node.size <= kTileRows && height_[n] <= kTwigLevels;
+        if (is_small[n] || node.size == node.num_children) round_[n] = 0;
+      }
+      if (parent < 0) continue;
+      height_[parent] = std::max(height_[parent], height_[n] + 1);
+      round_[parent] = std::max(round_[parent], round_[n] + 1);
+    }
     for (int64_t n = 0; n < num_nodes(); ++n) {
       const BlockNode& node = walk_.nodes[n];
-      if (!node.is_leaf() && node.size == node.num_children) leaf_families_.push_back(n);
+      if (node.is_leaf() || round_[n] > 0) continue;
+      if (node.parent < 0 || !is_small[node.parent]) twigs_.push_back(n);
     }
-    std::sort(leaf_families_.begin(), leaf_families_.end(),
+    std::sort(twigs_.begin(), twigs_.end(),
               [&](int64_t a, int64_t b) { return walk_.nodes[a].first_leaf < walk_.nodes[b].first_leaf; });
   }
 
   int64_t tiles_below(const BlockNode& node) const {
     Packing packing;
-    for_leaf_families(
-        node, [&](int64_t n) { packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].num_children, tree_[n]); });
+    for_twigs(node, [&](int64_t n) { packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].size, tree_[n]); });
     return packing.tiles;
   }
 
@@ -153,8 +163,7 @@ class BlockWalkBuilder {
       if (last.first_leaf + last.size != next.first_leaf || (last.parent < 0) != (next.parent < 0)) return false;
     }
     Packing packing = run_packing_;
-    for_leaf_families(
-        next, [&](int64_t n) { packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].num_children, tree_[n]); });
+    for_twigs(next, [&](int64_t n) { packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].size, tree_[n]); });
     if (end > begin) {
       // large groves are for large trees: a block of many small ones would only wait longer
       if (packing.tiles > std::min(limits_.tiles, kSmallGroves.tiles)) return false;
@@ -165,22 +174,22 @@ class BlockWalkBuilder {
   }
 
   template <class Visit>
-  void for_leaf_families(const BlockNode& node, const Visit& visit) const {
+  void for_twigs(const BlockNode& node, const Visit& visit) const {
     const auto before = [&](int64_t n, int64_t leaf) { return walk_.nodes[n].first_leaf < leaf; };
-    auto family = std::lower_bound(leaf_families_.begin(), leaf_families_.end(), node.first_leaf, before);
-    for (; family != leaf_families_.end() && walk_.nodes[*family].first_leaf < node.first_leaf + node.size; ++family) {
-      visit(*family);
-    }
+    auto twig = std::lower_bound(twigs_.begin(), twigs_.end(), node.first_leaf, before);
+    for (; twig != twigs_.end() && walk_.nodes[*twig].first_leaf < node.first_leaf + node.size; ++twig) visit(*twig);
   }
 
-  // The families below the roots: those of leaves alone first, then by rounds, each by its first leaf.
+  // The families below the roots: twigs first, then by rounds, each by its first leaf.
   std::vector<std::vector<int64_t>> families_by_round(std::span<const int64_t> roots) const {
     std::vector<std::vector<int64_t>> rounds;
     std::vector<int64_t> order(roots.begin(), roots.end());
     for (size_t i = 0; i < order.size(); ++i) {
       const BlockNode& node = walk_.nodes[order[i]];
-      rounds.resize(std::max<size_t>(rounds.size(), height_[order[i]]));
-      rounds[height_[order[i]] - 1].push_back(order[i]);
+      const auto round = static_cast<size_t>(round_[order[i]]);
+      rounds.resize(std::max(rounds.size(), round + 1));
+      rounds[round].push_back(order[i]);
+      if (round == 0) continue;
       for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
         if (!walk_.nodes[c].is_leaf()) order.push_back(c);
       }
@@ -206,6 +215,8 @@ class BlockWalkBuilder {
     for (size_t r = 0; r < rounds.size(); ++r) add_round(grove, rounds[r], r == 0);
     grove.num_rounds = static_cast<int32_t>(rounds.size()) - 1;
     grove.num_places = static_cast<int32_t>(walk_.places.size() - grove.place_begin);
+    grove.num_tiles = static_cast<int32_t>(walk_.tiles.size() - grove.tile_begin);
+    grove.num_families = static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin);
     BlockTotals& totals = walk_.totals;
     totals.grove_tiles = std::max<int64_t>(totals.grove_tiles, grove.num_leaf_tiles);
     totals.grove_places = std::max<int64_t>(totals.grove_places, grove.num_places);
@@ -232,7 +243,7 @@ class BlockWalkBuilder {
     Packing packing;
     for (const int64_t n : families) {
       const BlockNode& node = walk_.nodes[n];
-      const auto width = static_cast<int32_t>(node.num_children);
+      const auto width = static_cast<int32_t>(of_leaves ? node.size : node.num_children);
       const bool is_new = packing.add(of_leaves ? node.first_leaf : packing.next_row, width, tree_[n]);
       if (!of_leaves && is_new) begin_tile();
       GroveFamily family;
@@ -245,9 +256,9 @@ class BlockWalkBuilder {
       }
       const int32_t number = num_families();
       own_family_[n] = number;
-      for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
+      const int64_t num_own = of_leaves ? 0 : node.num_children;
+      for (int64_t c = node.first_child; c < node.first_child + num_own; ++c) {
         const BlockNode& child = walk_.nodes[c];
-        if (of_leaves) continue;
         GrovePlace place;
         place.begin = static_cast<uint16_t>(family.begin), place.end = static_cast<uint16_t>(family.end);
         place.family = static_cast<int16_t>(number), place.size = static_cast<int32_t>(child.size);
@@ -262,6 +273,7 @@ class BlockWalkBuilder {
       }
       walk_.grove_families.push_back(family);
       add_tiles(grove, family, is_new);
+      if (of_leaves && width <= kTileRows) add_twig(grove, n);
     }
     if (of_leaves) {
       grove.num_leaf_families = num_families(), grove.num_leaf_tiles = num_tiles();
@@ -276,9 +288,9 @@ class BlockWalkBuilder {
     for (int32_t f = 0; f < grove.num_leaf_families; ++f) {
       const GroveFamily& family = walk_.grove_families[grove.family_begin + f];
       for (int32_t row = family.begin; row < family.end; ++row) {
-        walk_.leaf_sights[grove.leaf_begin + row] = {static_cast<uint16_t>(family.begin),
-                                                     static_cast<uint16_t>(family.end), static_cast<uint16_t>(f),
-                                                     static_cast<int16_t>(family.place)};
+        LeafSight& sight = walk_.leaf_sights[grove.leaf_begin + row];
+        sight.begin = static_cast<uint16_t>(family.begin), sight.end = static_cast<uint16_t>(family.end);
+        sight.family = static_cast<uint16_t>(f), sight.place = static_cast<int16_t>(family.place);
       }
     }
     for (size_t p = grove.place_begin; p < walk_.places.size(); ++p) {
@@ -288,17 +300,37 @@ class BlockWalkBuilder {
     }
   }
 
+  // A twig in the last tile: which rows its leaves see on each level.
+  void add_twig(const BlockGrove& grove, int64_t root) {
+    GroveTile& tile = walk_.tiles.back();
+    tile.num_levels = std::max(tile.num_levels, static_cast<int16_t>(height_[root]));
+    std::vector<int64_t> order = {root};
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int64_t n = order[i];
+      const BlockNode& node = walk_.nodes[n];
+      const int64_t first = node.first_leaf - grove.leaf_begin - tile.row;
+      const auto rows = static_cast<uint16_t>(((1 << node.size) - 1) << first);
+      const int64_t end = n == root ? kTwigLevels : height_[node.parent] - 1;
+      for (int64_t leaf = node.first_leaf; leaf < node.first_leaf + node.size; ++leaf) {
+        auto& blocks = walk_.leaf_sights[leaf].blocks;
+        for (int64_t level = std::max<int64_t>(height_[n] - 1, 0); level < end; ++level) blocks[level] = rows;
+      }
+      for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) order.push_back(c);
+    }
+  }
+
   void add_tiles(BlockGrove& grove, const GroveFamily& family, bool is_new) {
     const int32_t width = family.end - family.begin;
     const auto rows = static_cast<int32_t>(kTileRows);
     if (!is_new) {
-      walk_.tiles.back().num_rows += width, walk_.tiles.back().num_keys += width;
+      GroveTile& tile = walk_.tiles.back();
+      tile.num_rows += width, tile.num_keys = static_cast<int16_t>(tile.num_rows);
     } else if (width <= rows) {
-      walk_.tiles.push_back({family.begin, width, family.begin, width});
+      walk_.tiles.push_back({family.begin, width, family.begin, static_cast<int16_t>(width)});
     } else {
       grove.has_wide = 1;
       for (int32_t row = family.begin; row < family.end; row += rows) {
-        walk_.tiles.push_back({row, std::min(rows, family.end - row), family.begin, width});
+        walk_.tiles.push_back({row, std::min(rows, family.end - row), family.begin, static_cast<int16_t>(width)});
       }
     }
   }
@@ -373,7 +405,9 @@ class BlockWalkBuilder {
   const Forest& forest_;
   const GroveLimits limits_;
   BlockWalk walk_;
-  std::vector<int64_t> leaf_families_, tree_, height_;
+  std::vector<int64_t> twigs_, tree_;
+  std::vector<int64_t> height_;      // levels of families below a node
+  std::vector<int64_t> round_;       // 0: in a twig or a family of leaves, else after those of its children
   std::vector<int32_t> own_family_;  // of a node in a grove: the family of its children
   std::vector<char> in_grove_;
   Packing run_packing_;

@@ -2,11 +2,13 @@
 // launches (CUDA).
 //
 // A *grove* is a run of neighbouring subtrees with small families: one block takes it from the leaves to its roots, and
-// down again, in its own memory, 16 rows at a time (a tile). What is above, or does not fit, is the *crown*: its
-// families are done in *stages*. The *units* of a stage are independent of each other; a block walks the *rounds* of a
-// unit, families whose children are finished, one after the other.
+// down again, in its own memory, 16 rows at a time (a tile). A *twig* is a subtree that lies in one tile and is
+// finished there; to what is above it is one family of leaves. What is above groves, or does not fit, is the *crown*:
+// its families are done in *stages*. The *units* of a stage are independent of each other; a block walks the *rounds*
+// of a unit, families whose children are finished, one after the other.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -39,9 +41,12 @@ struct BlockUnit {
 // Rows and keys are counted from the grove's first leaf, or from its first place (see GrovePlace).
 struct GroveTile {
   int32_t row = 0, num_rows = 0;
-  int32_t key = 0, num_keys = 0;  // the families of these rows lie in these keys
+  int32_t key = 0;  // the families of these rows lie in these keys
+  int16_t num_keys = 0;
+  int16_t num_levels = 1;  // of its twigs, most in one
 };
 
+// Those of leaves are the roots of twigs, with all of the twig's leaves, and families of leaves wider than a tile.
 struct GroveFamily {
   int32_t begin = 0, end = 0;  // its children: rows, or places
   int32_t place = -1;          // where its own mean goes inside the grove; -1: it is a root of the grove
@@ -50,11 +55,17 @@ struct GroveFamily {
   int64_t tree_root = -1;      // the number of the root, where it is one of a tree
 };
 
-// A leaf's family: its rows, its number and its place (-1: a root), counted as those of GroveFamily.
+inline constexpr int64_t kTileRows = 16;
+inline constexpr int64_t kTwigLevels = 4;  // of families, most in a twig
+
+// A leaf's family: its rows, its number and its place (-1: a root), counted as those of GroveFamily. In a twig, for
+// each level: the rows of the tile, a bit each, that are with it below a family of at most that height; itself where
+// there is none.
 struct LeafSight {
   uint16_t begin = 0, end = 0;
   uint16_t family = 0;
   int16_t place = -1;
+  std::array<uint16_t, kTwigLevels> blocks = {};
 
   bool operator==(const LeafSight&) const = default;
 };
@@ -81,9 +92,10 @@ struct BlockGrove {
   int64_t tile_begin = 0, family_begin = 0, place_begin = 0, round_begin = 0;
   int32_t num_leaves = 0;
   int32_t num_leaf_tiles = 0, num_leaf_families = 0, num_places = 0, num_rounds = 0;
-  int32_t is_whole = 0;         // 1: its roots are roots of trees
-  int32_t has_wide = 0;         // 1: a family of leaves has more than one tile
-  int32_t has_leaf_places = 0;  // 1: leaves are among its places
+  int32_t num_tiles = 0, num_families = 0;  // of leaves and places
+  int32_t is_whole = 0;                     // 1: its roots are roots of trees
+  int32_t has_wide = 0;                     // 1: a family of leaves has more than one tile
+  int32_t has_leaf_places = 0;              // 1: leaves are among its places
 };
 
 // A root of a grove that is not the root of a tree.
@@ -96,7 +108,6 @@ struct GroveLimits {
   int64_t places = 0;
 };
 inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 80}, kLargeGroves = {32, 40};
-inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kUnitRows = 16;  // children of a unit's families, unless it is a single one
 
 struct BlockTotals {

@@ -68,7 +68,8 @@ BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device, Gro
   return {own_as_tensor(std::move(host)),
           own_as_tensor(std::move(words)).to(device),
           {walks[0].totals.num_slots, walks[1].totals.num_slots},
-          static_cast<int64_t>(walks[1].places.size())};
+          static_cast<int64_t>(walks[1].places.size()),
+          walks[1].totals.has_wide ? walks[1].totals.num_leaves : 0};
 }
 
 void check_block_walks(const at::Tensor& host, const at::Tensor& device) {

@@ -13,7 +13,8 @@ struct BlockWalkTensors {
   at::Tensor host;    // sizes, and what the host walks, of both kinds
   at::Tensor device;  // the tables of both, and of each root its tree
   int64_t num_slots[2];
-  int64_t num_places;  // of the kind with groves
+  // of the kind with groves: places, and the leaves of which forward saves what rounding left: all or none
+  int64_t num_places, num_rests;
 };
 BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device, GroveLimits largest = kLargeGroves);
 

@@ -111,7 +111,7 @@ std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::De
     const BlockWalkTensors walks =
         block_walk_tensors(forest, device, cuda::large_groves_fit() ? kLargeGroves : kSmallGroves);
     tensors.insert(tensors.end(), {walks.host, length_only(walks.num_slots[0]), length_only(walks.num_slots[1]),
-                                   length_only(walks.num_places), length_only(0), walks.device});
+                                   length_only(walks.num_places), length_only(walks.num_rests), walks.device});
     return tensors;
   }
   Walk walk;

@@ -41,12 +41,54 @@ void check_crown(const BlockWalk& walk) {
   }
 }
 
+Array heights(const BlockWalk& walk) {
+  Array height(walk.nodes.size());
+  for (size_t n = walk.nodes.size(); n-- > 0;) {
+    const int64_t parent = walk.nodes[n].parent;
+    if (parent >= 0) height[parent] = std::max(height[parent], height[n] + 1);
+  }
+  return height;
+}
+
+// A leaf of a tile of twigs: its twig is as large as fits, and on each level it is with the leaves of its highest
+// ancestor of that height.
+void check_twig(const BlockWalk& walk, const Array& height, const BlockGrove& grove, const GroveTile& tile,
+                int64_t row) {
+  const LeafSight& sight = walk.leaf_sights[grove.leaf_begin + row];
+  int64_t n = walk.leaf_nodes[grove.leaf_begin + row];
+  const auto fits = [&](int64_t node) { return walk.nodes[node].size <= kTileRows && height[node] <= kTwigLevels; };
+  for (int64_t level = 0; level < kTwigLevels; ++level) {
+    const auto parent = [&] { return walk.nodes[n].parent; };
+    while (parent() >= 0 && fits(parent()) && height[parent()] <= level + 1) n = parent();
+    const BlockNode& node = walk.nodes[n];
+    uint16_t rows = 0;
+    for (int64_t leaf = node.first_leaf; leaf < node.first_leaf + node.size; ++leaf) {
+      rows |= static_cast<uint16_t>(1 << (leaf - grove.leaf_begin - tile.row));
+    }
+    ASSERT_EQ(sight.blocks[level], rows) << "level " << level << " of leaf " << grove.leaf_begin + row;
+  }
+  ASSERT_EQ(grove.leaf_begin + sight.begin, walk.nodes[n].first_leaf);
+  ASSERT_EQ(sight.end - sight.begin, walk.nodes[n].size);
+  ASSERT_GE(tile.num_levels, height[n]);
+}
+
 void check_groves(const BlockWalk& walk, GroveLimits limits) {
   std::vector<int64_t> seen(walk.totals.num_leaves);  // by tiles and places
+  const Array height = heights(walk);
   for (const BlockGrove& grove : walk.groves) {
     ASSERT_LE(grove.num_leaf_tiles, limits.tiles);
     ASSERT_LE(grove.num_places, limits.places);
     ASSERT_LE(grove.num_leaves, limits.tiles * kTileRows + limits.places);
+    const bool is_last = &grove == &walk.groves.back();
+    const auto end_of = [&](int64_t BlockGrove::*begin, size_t size) {
+      return is_last ? static_cast<int64_t>(size) : (&grove)[1].*begin;
+    };
+    ASSERT_EQ(grove.tile_begin + grove.num_tiles, end_of(&BlockGrove::tile_begin, walk.tiles.size()));
+    ASSERT_EQ(grove.family_begin + grove.num_families, end_of(&BlockGrove::family_begin, walk.grove_families.size()));
+    // what forward has room for in its tables of places
+    ASSERT_EQ(grove.num_tiles - grove.num_leaf_tiles, (grove.num_places + kTileRows - 1) / kTileRows);
+    ASSERT_LE(grove.num_rounds, grove.num_tiles - grove.num_leaf_tiles);
+    ASSERT_LE(grove.num_families - grove.num_leaf_families, grove.num_places / 2);
     for (int32_t t = 0; t < grove.num_leaf_tiles; ++t) {
       const GroveTile& tile = walk.tiles[grove.tile_begin + t];
       ASSERT_LE(tile.num_rows, kTileRows);
@@ -54,10 +96,11 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
         ++seen[grove.leaf_begin + row];
         const LeafSight& sight = walk.leaf_sights[grove.leaf_begin + row];
         const GroveFamily& family = walk.grove_families[grove.family_begin + sight.family];
-        ASSERT_EQ(sight, (LeafSight{static_cast<uint16_t>(family.begin), static_cast<uint16_t>(family.end), sight.family,
-                                    static_cast<int16_t>(family.place)}));
+        ASSERT_EQ(sight, (LeafSight{static_cast<uint16_t>(family.begin), static_cast<uint16_t>(family.end),
+                                    sight.family, static_cast<int16_t>(family.place), sight.blocks}));
         ASSERT_TRUE(family.begin <= row && row < family.end);
         ASSERT_TRUE(tile.key <= family.begin && family.end <= tile.key + tile.num_keys);
+        if (tile.num_keys <= kTileRows) check_twig(walk, height, grove, tile, row);
       }
     }
     for (int32_t p = 0; p < grove.num_places; ++p) {
@@ -93,13 +136,36 @@ void check(const Forest& forest) {
 TEST(BlockWalk, DoesEverythingOnceAndInOrder) {
   for (const Forest& forest :
        {Forest(), windows(Array{5000, 512, 0, 1}, Branching::parse("16*")), windows(Array{900}, {}),
-        windows(Array{700, 64}, Branching::parse("2,4,8,16")), windows(Array{1000}, Branching::parse("3*"))}) {
+        windows(Array{700, 64}, Branching::parse("2,4,8,16")), windows(Array{1000}, Branching::parse("3*")),
+        windows(Array{90}, Branching::parse("2*"))}) {
     check(forest);
   }
 }
 
 TEST(BlockWalk, DoesSoOnRandomTrees) {
   EXPECT_TRUE(rc::check([] { check((*testing::tree_batches(12, {6, 90, 150})).forest()); }));
+}
+
+TEST(BlockWalk, FinishesSmallSubtreesInTheirTiles) {
+  // two twigs of 2 · 4 leaves a tile, eight to a family of places
+  const BlockWalk windowed = make_block_walk(windows(Array{128}, Branching::parse("2,4,8,16")), kSmallGroves);
+  ASSERT_EQ(windowed.groves.size(), 1);
+  EXPECT_EQ(windowed.groves[0].num_leaf_tiles, 8);
+  EXPECT_EQ(windowed.groves[0].num_leaf_families, 16);
+  EXPECT_EQ(windowed.groves[0].num_places, 16 + 2);
+  for (int t = 0; t < 8; ++t) EXPECT_EQ(windowed.tiles[t].num_levels, 2);
+  // a tree of 16 leaves has no places; one of 17 has
+  const BlockWalk binary =
+      make_block_walk(contract(windows(Array{16, 17}, Branching::parse("2*"))).forest, kSmallGroves);
+  ASSERT_EQ(binary.groves.size(), 1);
+  EXPECT_EQ(binary.groves[0].num_leaf_families, 2);
+  EXPECT_EQ(binary.groves[0].num_places, 2);
+  EXPECT_EQ(binary.tiles[0].num_levels, 4);
+  EXPECT_EQ(binary.tiles[0].num_rows, 16);
+  // families of 16 have one level
+  const BlockWalk sixteens =
+      make_block_walk(contract(windows(Array{300}, Branching::parse("16*"))).forest, kSmallGroves);
+  for (int t = 0; t < sixteens.groves[0].num_leaf_tiles; ++t) EXPECT_EQ(sixteens.tiles[t].num_levels, 1);
 }
 
 TEST(BlockWalk, TakesWholeTreesWhereTheyFit) {

@@ -125,12 +125,20 @@ Array family_of(int64_t count, const std::vector<Array>& members) {
 }
 
 const Array kLeaf = {kItem}, kPair = {2, kItem, kItem}, kTriple = {3, kItem, kItem, kItem}, kChain = {1, 1, kItem};
+// Four levels of families in six leaves, which are children on each.
+const Array kTwig = {2, kItem, 2, 3, kItem, 2, kItem, kItem, kItem, kItem};
 
 // Trees of all kinds, from those that fit one block to combs and wide families.
 std::vector<NamedForest> forests() {
   Array beside = {0};
   for (const Array& tree : {kLeaf, kPair, comb(40), kLeaf, family_of(4, {family_of(20, {kTriple}), kLeaf}), kChain}) {
     beside.insert(beside.end(), tree.begin(), tree.end());
+  }
+  const Array sentence = family_of(5, {kLeaf}), paragraph = family_of(3, {sentence, family_of(11, {kLeaf}), kPair});
+  Array twigs = kTwig;
+  for (const Array& tree : {family_of(9, {kTwig, kPair, kLeaf, family_of(4, {kPair, kLeaf})}),
+                            family_of(5, {family_of(2, {kTwig, kTriple}), kTwig}), comb(15), comb(4), kTriple}) {
+    twigs.insert(twigs.end(), tree.begin(), tree.end());
   }
   return {
       {"sixteens", windows(Array{300, 64, 65, 16}, Branching::parse("16*"))},
@@ -141,6 +149,11 @@ std::vector<NamedForest> forests() {
       {"deep_comb", from_nested(comb(150))},
       {"sentences", from_nested(family_of(3, {family_of(4, {family_of(19, {kLeaf}), family_of(40, {kLeaf}), kPair}),
                                               family_of(2, {family_of(7, {kLeaf}), kLeaf}), family_of(17, {kLeaf})}))},
+      {"short_sentences", from_nested(family_of(7, {paragraph, family_of(2, {sentence, kTriple}), sentence}))},
+      {"twigs", from_nested(twigs)},
+      {"twigs_of_two", windows(Array{32, 200}, Branching::parse("4,4*"))},
+      {"twigs_and_wide",
+       from_nested(family_of(4, {family_of(40, {kLeaf}), family_of(3, {kTwig, kPair}), kLeaf, kTwig}))},
       {"wide_family", windows(Array{200, 3}, {})},
       {"wider_than_groves", windows(Array{300}, {})},
       {"wide_of_families", from_nested(family_of(70, {kTriple, kLeaf, kPair}))},

@@ -21,7 +21,8 @@ void expect_equal(std::span<const Record> found, const std::vector<Record>& expe
 TEST(BlockWalkTensors, ComeBackAsTheyWere) {
   using Lengths = std::vector<int64_t>;
   for (const Forest& forest : {Forest(), windows(Lengths{600, 0, 20, 1}, Branching::parse("16*")),
-                               windows(Lengths{300, 40}, Branching::parse("2,4,8,16")), windows(Lengths{700}, {})}) {
+                               windows(Lengths{300, 40}, Branching::parse("2,4,8,16")), windows(Lengths{700}, {}),
+                               windows(Lengths{70, 3}, {})}) {
     const BlockWalkTensors tensors = block_walk_tensors(forest, at::kCPU);
     check_block_walks(tensors.host, tensors.device);
     const Forest contracted = contract(forest).forest;
@@ -40,6 +41,8 @@ TEST(BlockWalkTensors, ComeBackAsTheyWere) {
       expect_equal(view.places, walk.places), expect_equal(view.grove_rounds, walk.grove_rounds);
       expect_equal(view.grove_roots, walk.grove_roots), expect_equal(view.leaf_sights, walk.leaf_sights);
     }
+    EXPECT_EQ(tensors.num_places, static_cast<int64_t>(walks[1].places.size()));
+    EXPECT_EQ(tensors.num_rests, walks[1].totals.has_wide ? forest.num_leaves() : 0);
     const at::Tensor trees = trees_of_roots(tensors.host, tensors.device);
     Lengths expected;
     for (int64_t t = 0; t < forest.num_trees(); ++t) {

@@ -46,7 +46,9 @@ int64_t take_saved(const AttentionParams& params, Keep keep, float* saved, Call&
     call.place_y = parts.take(place_rows * kFastDim);
     call.place_energy = parts.take(place_rows);
     call.place_local_mass = parts.take(place_rows);
-    call.leaf_value = parts.take(params.walk.totals.num_leaves * params.heads * kFastDim / 2);  // of a half type
+    const int64_t values = params.walk.totals.num_leaves * params.heads * kFastDim / 2;  // of a half type
+    call.leaf_value = parts.take(values);
+    if (params.walk.totals.has_wide) call.leaf_rest = parts.take(values);
   }
   return parts.size();
 }
@@ -163,7 +165,8 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
     groves_sums(call, params, stream);
     crown_sums(call, params, stream);
     crown_gradients(call, params, stream);
-    groves_backward(call, params, stream);
+    groves_places(call, params, stream);
+    groves_leaves(call, params, stream);
   }
   sum_groups(call, params, stream);
   sum_positions(call, params, input, result.grad_positions, stream);

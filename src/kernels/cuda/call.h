@@ -44,10 +44,11 @@ struct Call {
   float* y = nullptr;                                             // of slots; a(C) on the way up
   float *energy = nullptr, *mass = nullptr;                       // of slots: e, pi
   LogSum *log_sum = nullptr, *leaf_log_sum = nullptr;             // of slots: g; of leaves: t
-  // of places inside their grove, and a(C) of leaves; nullptr: no backward pass will come
+  // of places inside their grove, and a(C) of leaves, with what rounding left of it in wide families; nullptr: no
+  // backward pass will come, or there are none
   float *place_mean = nullptr, *place_y = nullptr;  // of q, k and v; y
   float *place_energy = nullptr, *place_local_mass = nullptr;
-  void* leaf_value = nullptr;
+  void *leaf_value = nullptr, *leaf_rest = nullptr;
 
   // backward
   Rows grad_out, grad_q, grad_k, grad_v;
@@ -87,7 +88,8 @@ void untied_backward(const Call& call, const AttentionParams& params, cudaStream
 void groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_finish(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t stream);
-void groves_backward(const Call& call, const AttentionParams& params, cudaStream_t stream);
+void groves_places(const Call& call, const AttentionParams& params, cudaStream_t stream);
+void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t stream);
 
 // Calls function.template operator()<T, kLane>(): the storage, and how many of up to 32 · kLane channels a lane has.
 template <class Function>

@@ -33,7 +33,8 @@ struct TileRows {
 
   __device__ int begin() const { return static_cast<int>(range & 0xffff); }
   __device__ int end() const { return static_cast<int>(range >> 16); }
-  __device__ bool is_one_family_of_16() const { return from_lane(end() - begin(), 0) == kRows; }
+  __device__ bool is_one_twig_of_16() const { return from_lane(end() - begin(), 0) == kRows; }
+  __device__ bool is_one_family_of_16() const { return tile.num_levels == 1 && is_one_twig_of_16(); }
   __device__ int first_family() const { return from_lane(family, 0); }
   __device__ int num_families() const { return from_lane(family, tile.num_rows - 1) - first_family() + 1; }
 
@@ -85,21 +86,27 @@ struct GroveView {
     return unpack2<T>(reinterpret_cast<const uint32_t*>(row_of_leaf<T>(rows, row))[lane_of_thread()]);
   }
 
+  // Of the lane's row: LeafSight in two parts, of which the second is `blocks`.
+  __device__ const uint2* sight_words(const GroveTile& tile) const {
+    return reinterpret_cast<const uint2*>(call.leaf_sights + leaf(tile.row + lane_of_thread()));
+  }
   __device__ TileRows leaf_rows(const GroveTile& tile) const {
     TileRows rows;
     rows.tile = tile;
     if (lane_of_thread() >= tile.num_rows) return rows;
-    const auto words = reinterpret_cast<const uint2*>(call.leaf_sights)[leaf(tile.row + lane_of_thread())];
+    const uint2 words = sight_words(tile)[0];
     rows.range = words.x, rows.family = static_cast<int>(words.y & 0xffff);
     rows.family_place = static_cast<int>(words.y) >> 16;
     rows.sees_itself = call.include_self;
     return rows;
   }
-  __device__ TileRows place_rows(const GroveTile& tile) const {
+  __device__ TileRows place_rows(const GroveTile& tile) const { return place_rows(tile, *this); }
+  template <class Tables>
+  __device__ TileRows place_rows(const GroveTile& tile, const Tables& tables) const {
     TileRows rows;
     rows.tile = tile;
     if (lane_of_thread() >= tile.num_rows) return rows;
-    const GrovePlace its = place(tile.row + lane_of_thread());
+    const GrovePlace its = tables.place(tile.row + lane_of_thread());
     rows.range = static_cast<uint32_t>(its.begin) | static_cast<uint32_t>(its.end) << 16;
     rows.family = its.family, rows.family_place = its.family_place, rows.size = its.size;
     rows.sees_itself = call.include_self && its.leaf_row >= 0;
@@ -142,37 +149,29 @@ struct FullSight {
 struct TileSoftmax {
   float largest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0, 0};
 
-  // Scores become weights that are to be divided by `sum` at the end; `factor` is for what was gathered before.
+  // Scores become weights that are to be divided by `sum` at the end. All keys at once, with log2 |B| of the columns,
   template <class Sight>
-  __device__ void add(const Sight& sight, int first_key, const float (&offset)[2][2], float scale, float (&s)[2][4],
-                      float (&factor)[2]) {
-    const float scale2 = scale * kLog2E;
+  __device__ void take(const Sight& sight, int first_key, const float (&offset)[2][2], float scale, float (&s)[2][4]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float next = minus_infinity();
+      largest[h] = mask(sight, h, first_key, offset, scale, s);
+      sum[h] = raise(h, base_of(largest[h]), s);
+    }
+  }
+  template <class Sight>
+  __device__ void take(const Sight& sight, float scale, float (&s)[2][4]) {
+    const float offset[2][2] = {};
+    take(sight, 0, offset, scale, s);
+  }
+  // or a tile more; `factor` is for what was gathered before.
+  template <class Sight>
+  __device__ void add(const Sight& sight, int first_key, float scale, float (&s)[2][4], float (&factor)[2]) {
+    const float offset[2][2] = {};
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          float& x = s[n][2 * h + j];
-          x = sight.sees(h, n, j, first_key) ? scale2 * x + offset[n][j] : minus_infinity();
-          next = fmaxf(next, x);
-        }
-      }
-      next = fmaxf(row_max(next), largest[h]);
-      const float base = next == minus_infinity() ? 0.0f : next;  // nothing is seen: weights are 0
+    for (int h = 0; h < 2; ++h) {
+      const float next = fmaxf(mask(sight, h, first_key, offset, scale, s), largest[h]), base = base_of(next);
       factor[h] = fast_exp2(largest[h] - base);
-      float total = 0;
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          float& x = s[n][2 * h + j];
-          x = fast_exp2(x - base);
-          total += x;
-        }
-      }
-      sum[h] = sum[h] * factor[h] + row_sum(total);
+      sum[h] = sum[h] * factor[h] + raise(h, base, s);
       largest[h] = next;
     }
   }
@@ -186,7 +185,51 @@ struct TileSoftmax {
   __device__ float log_sum(int h) const {
     return parts(h).total();
   }
+
+ private:
+  // Of one row: its scores, -inf for what it does not see, and the largest of them.
+  template <class Sight>
+  __device__ static float mask(const Sight& sight, int h, int first_key, const float (&offset)[2][2], float scale,
+                               float (&s)[2][4]) {
+    const float scale2 = scale * kLog2E;
+    float most = minus_infinity();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& x = s[i / 2][2 * h + i % 2];
+      x = sight.sees(h, i / 2, i % 2, first_key) ? scale2 * x + offset[i / 2][i % 2] : minus_infinity();
+      most = fmaxf(most, x);
+    }
+    return row_max(most);
+  }
+  // Where nothing is seen weights are 0.
+  __device__ static float base_of(float most) {
+    return most == minus_infinity() ? 0.0f : most;
+  }
+  __device__ static float raise(int h, float base, float (&s)[2][4]) {
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& x = s[i / 2][2 * h + i % 2];
+      x = fast_exp2(x - base);
+      total += x;
+    }
+    return row_sum(total);
+  }
 };
+
+// Weights that are to be multiplied by `inverse`, and products with grad_out: their sum is what the row is given.
+__device__ __forceinline__ float gain_of(const float (&p)[2][4], const float (&grad_p)[2][4], int h, float inverse) {
+  float sum = 0;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float weight = p[n][2 * h + j];
+      sum += weight == 0 ? 0.0f : weight * grad_p[n][2 * h + j];  // what is not seen may be NaN
+    }
+  }
+  return inverse * row_sum(sum);
+}
 
 // log2 |B| of the keys of a tile
 __device__ __forceinline__ void log_sizes(const TileRows& rows, float (&offset)[2][2]) {
@@ -211,14 +254,12 @@ struct Gates {
   float total, kept, given;
 
   __device__ Gates(float energy, float log_sum) {
-    const float largest = fmaxf(energy, log_sum);
-    total = largest == minus_infinity() && energy == log_sum
-                ? largest
-                : largest + kLn2 * fast_log2(fast_exp2(kLog2E * (energy - largest)) +
-                                             fast_exp2(kLog2E * (log_sum - largest)));
-    const bool is_nothing = total == minus_infinity();
-    kept = is_nothing ? 0.0f : fast_exp2(kLog2E * (energy - total));
-    given = is_nothing ? 0.0f : fast_exp2(kLog2E * (log_sum - total));
+    const float largest = fmaxf(energy, log_sum), difference = log_sum - energy;
+    const bool is_nothing = largest == minus_infinity() && energy == log_sum;
+    const float smaller = fast_exp2(-kLog2E * fabsf(difference)), inverse = fast_inverse(1 + smaller);
+    total = is_nothing ? largest : largest + kLn2 * fast_log2(1 + smaller);
+    kept = is_nothing ? 0.0f : difference > 0 ? smaller * inverse : inverse;
+    given = is_nothing ? 0.0f : difference > 0 ? inverse : smaller * inverse;
   }
 };
 
@@ -236,7 +277,9 @@ struct Places {
   uint32_t rows;
   int count;
 
-  static size_t size(int most) { return size_t{2} * kArrays * most * kRowBytes + sizeof(float) * kNumbers * most; }
+  static __host__ __device__ size_t size(int most) {
+    return size_t{2} * kArrays * most * kRowBytes + sizeof(float) * kNumbers * most;
+  }
 
   __device__ uint32_t low() const { return count * kRowBytes; }
   __device__ uint32_t row(int array, int place) const { return rows + (2 * array * count + place) * kRowBytes; }

@@ -1,9 +1,9 @@
 // Tied queries in groves, forward: 64 channels of a half type, families of leaves up to 256 wide and others up to 16, a
-// block for a grove and head, a warp for a tile of 16 leaves. Families that share a tile are kept apart by masks, wide
-// ones look at several tiles of keys (docs/algorithm.md, section 2; docs/kernels.md).
+// block for a grove and head, a warp for a tile of 16 leaves. Twigs that share a tile are kept apart by masks, wide
+// families look at several tiles of keys (docs/algorithm.md, section 2; docs/kernels.md).
 //
 // Inside a grove everything is as if its roots had y = 0 and pi = 1. What is above adds y + pi · out (groves_finish).
-#include "kernels/cuda/grove.cuh"
+#include "kernels/cuda/twig.cuh"
 
 namespace ramify::cuda {
 namespace {
@@ -14,30 +14,96 @@ constexpr int kFamiliesAtOnce = 5;  // of which one product gives the means of q
 
 using ForwardPlaces = Places<3, kNumbers>;
 
+// The tables of a grove's places in shared memory, brought with its leaves. A place has its row in a tile of 16, and a
+// family has two.
+struct PlaceTables {
+  const BlockGrove& grove;
+  uint32_t places;
+  int most;
+
+  static __host__ __device__ int most_tiles(int most) { return (most + kRows - 1) / kRows; }
+  static __host__ __device__ uint32_t size(int most) {
+    return static_cast<uint32_t>(most * sizeof(GrovePlace) +
+                                 most_tiles(most) * (sizeof(GroveTile) + sizeof(GroveRound)) +
+                                 most / 2 * sizeof(GroveFamily));
+  }
+  __device__ uint32_t tiles() const { return places + most * sizeof(GrovePlace); }
+  __device__ uint32_t rounds() const { return tiles() + most_tiles(most) * sizeof(GroveTile); }
+  __device__ uint32_t families() const { return rounds() + most_tiles(most) * sizeof(GroveRound); }
+
+  __device__ GrovePlace place(int p) const { return shared_at<GrovePlace>(places + p * sizeof(GrovePlace)); }
+  __device__ GroveRound round(int r) const { return shared_at<GroveRound>(rounds() + r * sizeof(GroveRound)); }
+  __device__ GroveTile tile(int t) const {
+    return shared_at<GroveTile>(tiles() + (t - grove.num_leaf_tiles) * sizeof(GroveTile));
+  }
+  __device__ GroveFamily family(int f) const {
+    return shared_at<GroveFamily>(families() + (f - grove.num_leaf_families) * sizeof(GroveFamily));
+  }
+
+  // A table a warp.
+  __device__ void load(const Call& call) const {
+    switch (warp_of_thread()) {
+      case 0:
+        return copy(places, call.places + grove.place_begin, grove.num_places);
+      case 1:
+        return copy(tiles(), call.tiles + grove.tile_begin + grove.num_leaf_tiles,
+                    grove.num_tiles - grove.num_leaf_tiles);
+      case 2:
+        return copy(rounds(), call.grove_rounds + grove.round_begin, grove.num_rounds);
+      case 3:
+        return copy(families(), call.grove_families + grove.family_begin + grove.num_leaf_families,
+                    grove.num_families - grove.num_leaf_families);
+      default:
+        return;
+    }
+  }
+  template <class Record>
+  __device__ static void copy(uint32_t to, const Record* from, int count) {
+    const int words = count * static_cast<int>(sizeof(Record) / 8);
+    const auto* bytes = reinterpret_cast<const char*>(from);
+    for (int i = lane_of_thread(); i < words; i += 32) copy_async8(to + 8 * i, bytes + 8 * i);
+  }
+};
+
 template <class T, int kWarps>
 struct ForwardGrove {
   GroveView view;
   uint32_t staging, scratch;  // of this warp: tiles, and 16 numbers
   ForwardPlaces places;
+  PlaceTables tables;
 
   static constexpr int kStagingBytes = kWarps * kStagedTiles * kTileBytes, kScratchBytes = kWarps * kRows * 4;
   static size_t memory_size(int most_places) {
-    return kStagingBytes + kScratchBytes + ForwardPlaces::size(most_places);
+    return kStagingBytes + kScratchBytes + ForwardPlaces::size(most_places) + PlaceTables::size(most_places);
   }
 
   __device__ ForwardGrove(const Call& call, const BlockGrove& grove, int head, int most_places)
       : view{call, grove, head},
         staging(warp_of_thread() * kStagedTiles * kTileBytes),
         scratch(kStagingBytes + 4 * warp_of_thread() * kRows),
-        places{kStagingBytes + kScratchBytes, most_places} {}
+        places{kStagingBytes + kScratchBytes, most_places},
+        tables{grove, static_cast<uint32_t>(kStagingBytes + kScratchBytes + ForwardPlaces::size(most_places)),
+               most_places} {}
+
+  // Tiles of leaves and of places differ in where their families are told of.
+  template <bool kSplit>
+  __device__ GroveFamily family(int f) const {
+    if constexpr (kSplit) {
+      return tables.family(f);
+    } else {
+      return view.family(f);
+    }
+  }
 
   __device__ const Rows& tensor(int array) const {
     const Call& call = view.call;
     return array == kQ ? call.q : array == kK ? call.k : call.v;
   }
-  __device__ Tile staged(int array) const { return {staging + array * kTileBytes}; }
+  __device__ Tile staged(int array, int tiles_away = 0) const {
+    return {staging + (tiles_away * kStagedTiles + array) * kTileBytes};
+  }
   __device__ void load(int array, int row, int count) const {
-    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), min(count, kRows), view.head);
+    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), count, view.head);
   }
   __device__ float& number_of_row(int row) const { return shared_at<float>(scratch + 4 * row); }
 
@@ -63,6 +129,7 @@ struct ForwardGrove {
     uint32_t place = 0;  // its first chunk, of this thread's channels
     float* global = nullptr;
   };
+  template <bool kSplit>
   __device__ Target target_of(int array, int f, int place) const {
     const Call& call = view.call;
     Target target;
@@ -72,7 +139,7 @@ struct ForwardGrove {
       target.place = cell(places.row(array, place - row), row, 0) + 4 * (lane_of_thread() % 4);
       if (call.place_mean) target.global = call.place_mean + (3 * view.place_row(place) + array) * kChannels;
     } else {
-      const GroveFamily family = view.family(f);
+      const GroveFamily family = this->template family<kSplit>(f);
       if (GroveView::is_tree(family)) return target;
       float* means = array == kQ ? call.mean_q : array == kK ? call.mean_k : call.mean_v;
       target.global = means + view.slot_row(family) * kChannels;
@@ -81,11 +148,12 @@ struct ForwardGrove {
     return target;
   }
   // Row 3 · f + a of the product is array a of the f-th family from `first` on.
+  template <bool kSplit>
   __device__ Target target_of_row(int row, int first, int last) const {
     const int f = first + row / 3;
     if (row >= 3 * kFamiliesAtOnce || f > last) return {};
-    const GroveFamily family = view.family(f);
-    Target target = target_of(row % 3, f, family.place);
+    const GroveFamily family = this->template family<kSplit>(f);
+    Target target = target_of<kSplit>(row % 3, f, family.place);
     target.begin = family.begin, target.end = family.end;
     target.inverse = fast_inverse(static_cast<float>(family.size));
     return target;
@@ -100,23 +168,28 @@ struct ForwardGrove {
     shared_at<uint32_t>(at + places.low()) = pack2<T>(x - rounded.x, y - rounded.y);
   }
 
-  // The means of a tile's only family: every row of the product of sizes with q, k and v is the same sum, of which lane
-  // l takes channels 2 · l and 2 · l + 1.
-  template <bool kSplit>
-  __device__ void fold_family(int f, int place, float inverse, const float (&size)[2][2],
-                              const Tile (&tiles)[3]) const {
+  // The means of a tile's only family, or of its two: rows h of the product of sizes with q, k and v are all the sum of
+  // family h, of which lane l takes channels 2 · l and 2 · l + 1.
+  template <int kFamilies>
+  struct Fold {
+    int family[kFamilies], place[kFamilies];  // -1: there is none
+    float inverse[kFamilies];
+    float size[kFamilies][2][2];  // of the columns of a thread
+  };
+  template <bool kSplit, int kFamilies>
+  __device__ void fold_few(const Fold<kFamilies>& fold, const Tile (&tiles)[3]) const {
     uint32_t high[4], low[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float x = size[i / 2][0], y = size[i / 2][1];
-      high[i] = pack2<T>(x, y);
+      const auto& size = fold.size[i % kFamilies][i / 2];
+      high[i] = pack2<T>(size[0], size[1]);
       const float2 rounded = unpack2<T>(high[i]);
-      low[i] = pack2<T>(x - rounded.x, y - rounded.y);
+      low[i] = pack2<T>(size[0] - rounded.x, size[1] - rounded.y);
     }
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
       const uint32_t at = left_cell<kSplit>(tiles[a].high, tiles[a].last);
-      float2 mean = make_float2(0, 0);
+      float2 mean[kFamilies];
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
         float c[2][4] = {};
@@ -128,17 +201,45 @@ struct ForwardGrove {
           load_matrices<true>(b, (at ^ (n << 4)) + (tiles[a].low - tiles[a].high));
           multiply_add<T>(c[0], high, b[0], b[1]), multiply_add<T>(c[1], high, b[2], b[3]);
         }
-        if (lane_of_thread() / 4 == n) mean = make_float2(c[0][0], c[0][1]);
-        if (lane_of_thread() / 4 == n + 1) mean = make_float2(c[1][0], c[1][1]);
+#pragma unroll
+        for (int h = 0; h < kFamilies; ++h) {
+          if (lane_of_thread() / 4 == n) mean[h] = make_float2(c[0][2 * h], c[0][2 * h + 1]);
+          if (lane_of_thread() / 4 == n + 1) mean[h] = make_float2(c[1][2 * h], c[1][2 * h + 1]);
+        }
       }
-      mean.x *= inverse, mean.y *= inverse;
-      put_mean(static_cast<PlaceArray>(a), f, place, mean);
+#pragma unroll
+      for (int h = 0; h < kFamilies; ++h) {
+        if (fold.family[h] < 0) continue;
+        mean[h].x *= fold.inverse[h], mean[h].y *= fold.inverse[h];
+        put_mean<kSplit>(static_cast<PlaceArray>(a), fold.family[h], fold.place[h], mean[h]);
+      }
     }
   }
+  template <bool kSplit>
   __device__ void put_mean(PlaceArray array, int f, int place, float2 mean) const {
-    const Target target = target_of(array, f, place);
+    const Target target = target_of<kSplit>(array, f, place);
     if (target.global) reinterpret_cast<float2*>(target.global)[lane_of_thread()] = mean;
     if (target.is_place) places.template set<T>(array, place, mean);
+  }
+  template <bool kSplit>
+  __device__ void fold_two(const TileRows& rows, const float (&size)[2][2], const Tile (&tiles)[3]) const {
+    const int first = rows.first_family(), ends[2] = {0, rows.tile.num_rows - 1};
+    const int split = from_lane(rows.end(), 0) - rows.tile.row;  // where the second begins
+    Fold<2> fold;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      fold.family[h] = h == 0 || split < rows.tile.num_rows ? first + h : -1;
+      fold.place[h] = from_lane(rows.family_place, ends[h]);
+      const int count = h == 0 ? split : rows.tile.num_rows - split;
+      fold.inverse[h] =
+          fold.family[h] < 0 ? 0.0f : fast_inverse(static_cast<float>(kSplit ? tables.family(first + h).size : count));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool is_its = (column_of(i / 2, i % 2) >= split) == (h == 1);
+        fold.size[h][i / 2][i % 2] = is_its ? size[i / 2][i % 2] : 0.0f;
+      }
+    }
+    fold_few<kSplit>(fold, tiles);
   }
   // The means of any families in a tile: products of who belongs to whom with q, k and v.
   template <bool kSplit>
@@ -146,12 +247,9 @@ struct ForwardGrove {
     const int first = rows.first_family(), last = first + rows.num_families() - 1;
     float size[2][2];
     sizes(rows, size);
-    if (first == last) {
-      const float inverse = fast_inverse(static_cast<float>(view.family(first).size));
-      return fold_family<kSplit>(first, from_lane(rows.family_place, 0), inverse, size, tiles);
-    }
+    if (last - first < 2) return fold_two<kSplit>(rows, size, tiles);
     for (int f = first; f <= last; f += kFamiliesAtOnce) {
-      const Target target[2] = {target_of_row(row_of(0), f, last), target_of_row(row_of(1), f, last)};
+      const Target target[2] = {target_of_row<kSplit>(row_of(0), f, last), target_of_row<kSplit>(row_of(1), f, last)};
       uint32_t high[3][4], low[3][4];
 #pragma unroll
       for (int a = 0; a < 3; ++a) {
@@ -193,64 +291,124 @@ struct ForwardGrove {
     }
   }
   // The mean over each family, by sizes, of the rows' numbers.
+  template <bool kSplit>
   __device__ void fold_energies(const TileRows& rows) const {
     const float size = static_cast<float>(rows.size);
     const float sum = rows.family_sums(rows.family >= 0 ? size * number_of_row(lane_of_thread()) : 0.0f);
-    if (rows.is_first_of_family()) deliver_energy(rows.family, rows.family_place, sum);
+    if (!rows.is_first_of_family()) return;
+    const int its_size = kSplit ? tables.family(rows.family).size : rows.end() - rows.begin();
+    deliver_energy<kSplit>(rows.family, rows.family_place, sum * fast_inverse(static_cast<float>(its_size)));
   }
-  __device__ void deliver_energy(int f, int place, float sum) const {
+  template <bool kSplit>
+  __device__ void deliver_energy(int f, int place, float energy) const {
     const Call& call = view.call;
-    const GroveFamily family = view.family(f);
-    const float energy = sum * fast_inverse(static_cast<float>(family.size));
     if (place >= 0) {
       places.number(kEnergy, place) = energy;
       if (call.place_energy) call.place_energy[view.place_row(place)] = energy;
-    } else if (GroveView::is_tree(family)) {
+      return;
+    }
+    const GroveFamily family = this->template family<kSplit>(f);
+    if (GroveView::is_tree(family)) {
       call.root_energy[family.tree_root * call.heads + view.head] = energy;
     } else {
       call.energy[view.slot_row(family)] = energy;
     }
   }
 
-  // Leaves attend inside their families: a(C), and with include_self what the leaf has of itself, goes over q and k.
-  template <class Sight>
-  __device__ void attend_leaves(const TileRows& rows, const Sight& sight) const {
-    constexpr bool kIsFull = std::is_same_v<Sight, FullSight>;
-    const GroveTile& tile = rows.tile;
-    const float offset[2][2] = {};
-    const bool is_wide = !kIsFull && tile.num_keys > kRows;
-    if constexpr (kIsFull) {
-      const float one[2][2] = {{1, 1}, {1, 1}};
-      const int f = rows.first_family(), place = from_lane(rows.family_place, 0);
-      wait_for_tiles();
-      fold_family<false>(f, place, 1.0f / kRows, one, {staged(kQ), staged(kK), staged(kV)});
-    } else if (!is_wide) {
-      wait_for_tiles();
-      fold_families<false>(rows, {staged(kQ), staged(kK), staged(kV)});
-    }
+  // Leaves attend inside their families or twigs: what they are given, with include_self also by themselves, goes over
+  // q and k.
+  __device__ void attend_family_of_16(const TileRows& rows) const {
+    const Fold<1> fold = {{rows.first_family()}, {from_lane(rows.family_place, 0)}, {1.0f / kRows}, {{{1, 1}, {1, 1}}}};
+    wait_for_tiles();
+    fold_few<false>(fold, {staged(kQ), staged(kK), staged(kV)});
+    float s[2][4] = {};
+    add_scores<T, false>(s, staged(kQ), staged(kK));
     TileSoftmax softmax;
-    float values[8][4] = {};
-    for (int first = 0; first < (kIsFull ? kRows : tile.num_keys); first += kRows) {
-      if (is_wide) {
-        __syncwarp();
-        load(kK, tile.key + first, tile.num_keys - first), load(kV, tile.key + first, tile.num_keys - first);
-        wait_for_tiles();
-      }
-      float s[2][4] = {}, factor[2];
-      add_scores<T, false>(s, staged(kQ), staged(kK));
-      softmax.add(sight, tile.key + first, offset, view.call.scale, s, factor);
-      if (is_wide) {
-        scale_rows(values, factor);
-      } else {
+    softmax.take(FullSight{view.call.include_self}, view.call.scale, s);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
-      }
-      add_product<T, false>(values, split_weights<T>(s), staged(kV));
-    }
+    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
+    float values[8][4] = {};
+    add_product<T, false>(values, split_weights<T>(s), staged(kV));
+    keep(values);
+    float sum = softmax.log_sum(0) + softmax.log_sum(1);
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (lane_of_thread() == 0) deliver_energy<false>(rows.family, rows.family_place, sum / kRows);
+  }
+  __device__ void attend_twigs(const TileRows& rows) const {
+    const TwigSight sight(view, rows);
+    wait_for_tiles();
+    fold_families<false>(rows, {staged(kQ), staged(kK), staged(kV)});
+    float s[2][4] = {}, total[2], values[8][4] = {};
+    add_scores<T, false>(s, staged(kQ), staged(kK));
+    weigh_twigs(sight, rows.tile.num_levels, view.call.scale, s, total);
+    add_product<T, false>(values, split_weights<T>(s), staged(kV));
+    keep(values);
+    if (lane_of_thread() % 4 == 0) number_of_row(row_of(0)) = total[0], number_of_row(row_of(1)) = total[1];
+    __syncwarp();
+    fold_energies<false>(rows);
+  }
+  // Families of several tiles: the warp of each has its rows and looks at the keys of all. Every warp of the block
+  // comes here.
+  __device__ void attend_wide(const TileRows& rows, bool is_wide) const {
+    const GroveTile& tile = rows.tile;
+    const int first = (tile.key - tile.row) / kRows, num_tiles = (tile.num_keys + kRows - 1) / kRows;
+    float values[8][4];
+    wait_for_tiles();
+    __syncthreads();
     if (is_wide) {
+      for (int a = -first; a < 3; a += num_tiles) fold_wide(rows, static_cast<PlaceArray>(a), first, num_tiles);
+      const RowSight sight(rows, view.call.is_causal);
+      TileSoftmax softmax;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) values[i / 4][i % 4] = 0;
+      for (int t = 0; t < num_tiles; ++t) {
+        float s[2][4] = {}, factor[2];
+        add_scores<T, false>(s, staged(kQ), staged(kK, first + t));
+        softmax.add(sight, tile.key + t * kRows, view.call.scale, s, factor);
+        scale_rows(values, factor);
+        add_product<T, false>(values, split_weights<T>(s), staged(kV, first + t));
+      }
       const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
       scale_rows(values, inverse);
+      if (lane_of_thread() % 4 == 0) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          number_of_row(row_of(h)) = softmax.log_sum(h);
+          if (row_of(h) >= tile.num_rows) continue;
+          view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
+        }
+      }
     }
+    __syncthreads();  // nobody looks at keys any more
+    if (!is_wide) return;
+    keep(values);
+    if (first != 0) return;
+    float sum = 0;
+    for (int row = lane_of_thread(); row < tile.num_keys; row += 32) sum += number_of_row(row);
+    sum = warp_sum(sum) * fast_inverse(static_cast<float>(tile.num_keys));
+    if (lane_of_thread() == 0) deliver_energy<false>(rows.family, rows.family_place, sum);
+  }
+  // The mean of one array over such a family.
+  __device__ void fold_wide(const TileRows& rows, PlaceArray array, int first, int num_tiles) const {
+    const uint32_t one = pack2<T>(1, 1), ones[4] = {one, one, one, one};
+    float2 mean = make_float2(0, 0);
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+      float c[2][4] = {};
+      for (int t = 0; t < num_tiles; ++t) {
+        uint32_t b[4];
+        load_matrices<true>(b, left_cell<false>(staged(array, first + t).high, kRows - 1) ^ (n << 4));
+        multiply_add<T>(c[0], ones, b[0], b[1]), multiply_add<T>(c[1], ones, b[2], b[3]);
+      }
+      if (lane_of_thread() / 4 == n) mean = make_float2(c[0][0], c[0][1]);
+      if (lane_of_thread() / 4 == n + 1) mean = make_float2(c[1][0], c[1][1]);
+    }
+    const float inverse = fast_inverse(static_cast<float>(rows.tile.num_keys));
+    put_mean<false>(array, rows.first_family(), from_lane(rows.family_place, 0),
+                    make_float2(inverse * mean.x, inverse * mean.y));
+  }
+  __device__ void keep(const float (&values)[8][4]) const {
     __syncwarp();
     // eight rows of a chunk touch all banks
     const int lane = lane_of_thread();
@@ -262,24 +420,6 @@ struct ForwardGrove {
         shared_at<float2>((own ^ (n << 5)) + h * 8 * 2 * kRowBytes) =
             make_float2(values[n][2 * h], values[n][2 * h + 1]);
       }
-    }
-    if constexpr (kIsFull) {
-      float sum = softmax.log_sum(0) + softmax.log_sum(1);
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-      if (lane == 0) deliver_energy(rows.family, rows.family_place, sum);
-    } else {
-      if (lane % 4 == 0) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          number_of_row(row_of(h)) = softmax.log_sum(h);
-          if (is_wide && row_of(h) < tile.num_rows) {
-            view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
-          }
-        }
-      }
-      __syncwarp();
-      if (!is_wide) fold_energies(rows);
     }
   }
   __device__ static void scale_rows(float (&values)[8][4], const float (&factor)[2]) {
@@ -294,33 +434,6 @@ struct ForwardGrove {
     return staging + row * 2 * kRowBytes + ((chunk ^ ((row & 7) << 1)) << 4);
   }
 
-  // Families of several tiles, from global memory, which the caches still have.
-  __device__ void fold_wide_leaves() const {
-    constexpr int kParts = 4;  // q, k, v and the energy
-    for (int i = warp_of_thread(); i < kParts * view.grove.num_leaf_families; i += kWarps) {
-      const int f = i / kParts, part = i % kParts;
-      const GroveFamily family = view.family(f);
-      if (family.end - family.begin <= kRows) continue;
-      if (part < 3) {
-        float2 sum = make_float2(0, 0);
-#pragma unroll 8
-        for (int row = family.begin; row < family.end; ++row) {
-          const float2 x = view.leaf_pair<T>(tensor(part), row);
-          sum.x += x.x, sum.y += x.y;
-        }
-        const float inverse = fast_inverse(static_cast<float>(family.size));
-        put_mean(static_cast<PlaceArray>(part), f, family.place, make_float2(inverse * sum.x, inverse * sum.y));
-      } else {
-        float sum = 0;
-        for (int row = family.begin + lane_of_thread(); row < family.end; row += 32) {
-          sum += view.call.leaf_log_sum[view.leaf_row(row)].total();
-        }
-        sum = warp_sum(sum);
-        if (lane_of_thread() == 0) deliver_energy(f, family.place, sum);
-      }
-    }
-  }
-
   // a(C), then y(C), of places: floats, eight rows in the tile of v of a warp.
   template <class Value>
   __device__ Value& place_value(int p, int channel) const {
@@ -328,17 +441,18 @@ struct ForwardGrove {
   }
 
   __device__ void fold_places(const GroveTile& tile) const {
-    fold_families<true>(view.place_rows(tile), {places.tile(kQ, tile), places.tile(kK, tile), places.tile(kV, tile)});
+    fold_families<true>(view.place_rows(tile, tables),
+                        {places.tile(kQ, tile), places.tile(kK, tile), places.tile(kV, tile)});
   }
   // Inner nodes attend inside their families.
   __device__ void attend_places(const GroveTile& tile) const {
-    const TileRows rows = view.place_rows(tile);
+    const TileRows rows = view.place_rows(tile, tables);
     const RowSight sight(rows, view.call.is_causal);
-    float s[2][4] = {}, factor[2], offset[2][2];
+    float s[2][4] = {}, offset[2][2];
     log_sizes(rows, offset);
     add_scores<T, true>(s, places.tile(kQ, tile), places.tile(kK, tile));
     TileSoftmax softmax;
-    softmax.add(sight, tile.row, offset, view.call.scale, s, factor);
+    softmax.take(sight, tile.row, offset, view.call.scale, s);
     const Weights weights = split_weights<T>(s);
     if (lane_of_thread() % 4 == 0) {
 #pragma unroll
@@ -351,7 +465,7 @@ struct ForwardGrove {
       }
     }
     __syncwarp();
-    fold_energies(rows);
+    fold_energies<true>(rows);
     float values[8][4] = {};
     add_product<T, true>(values, weights, places.tile(kV, tile));
 #pragma unroll
@@ -368,7 +482,7 @@ struct ForwardGrove {
 
   // y(C) takes the place of a(C).
   __device__ void descend(int p) const {
-    const GrovePlace place = view.place(p);
+    const GrovePlace place = tables.place(p);
     if (place.family < 0) return;
     const int above = place.family_place, channel = 2 * lane_of_thread();
     float2& own = place_value<float2>(p, channel);
@@ -393,6 +507,10 @@ struct ForwardGrove {
         pack2<T>(y.x, y.y);
   }
 
+  __device__ static uint32_t rest_of(float x, float y, uint32_t rounded) {
+    const float2 taken = unpack2<T>(rounded);
+    return pack2<T>(x - taken.x, y - taken.y);
+  }
   // out = y + pi · a, eight channels of four rows at a time.
   __device__ void finish_leaves(const TileRows& rows) const {
     const Call& call = view.call;
@@ -400,7 +518,8 @@ struct ForwardGrove {
     const uint32_t kept = kept_cell(lane / 8, 2 * chunk);
     const int64_t leaf = view.leaf(rows.tile.row);
     T* out = lane_chunk<T>(call.out, leaf, view.head);
-    T* value = static_cast<T*>(call.leaf_value) + ((leaf + lane / 8) * call.heads + view.head) * kChannels + 8 * chunk;
+    const int64_t first = ((leaf + lane / 8) * call.heads + view.head) * kChannels + 8 * chunk;
+    const bool keeps_rest = call.leaf_rest && rows.tile.num_keys > kRows;
     float4 y[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
     float mass = 1;
     int last = -1;  // whose y it is
@@ -423,7 +542,13 @@ struct ForwardGrove {
           pack2<T>(y[0].x + mass * x.x, y[0].y + mass * x.y), pack2<T>(y[0].z + mass * x.z, y[0].w + mass * x.w),
           pack2<T>(y[1].x + mass * z.x, y[1].y + mass * z.y), pack2<T>(y[1].z + mass * z.z, y[1].w + mass * z.w));
       *reinterpret_cast<uint4*>(out + 4 * i * call.out.row_stride) = results;
-      if (call.leaf_value) *reinterpret_cast<uint4*>(value + 4 * i * call.heads * kChannels) = values;
+      const int64_t at_value = first + 4 * i * call.heads * kChannels;
+      if (call.leaf_value) *reinterpret_cast<uint4*>(static_cast<T*>(call.leaf_value) + at_value) = values;
+      if (keeps_rest) {
+        *reinterpret_cast<uint4*>(static_cast<T*>(call.leaf_rest) + at_value) =
+            make_uint4(rest_of(x.x, x.y, values.x), rest_of(x.z, x.w, values.y), rest_of(z.x, z.y, values.z),
+                       rest_of(z.z, z.w, values.w));
+      }
     }
   }
 
@@ -433,33 +558,29 @@ struct ForwardGrove {
     TileRows rows;
     if (has_tile) {
       const GroveTile tile = view.tile(warp_of_thread());
-      load(kQ, tile.row, tile.num_rows);
-      if (tile.num_keys <= kRows) load(kK, tile.row, tile.num_rows), load(kV, tile.row, tile.num_rows);
+#pragma unroll
+      for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
       rows = view.leaf_rows(tile);
     }
+    if (grove.num_places > 0) tables.load(view.call);
+    if (!has_tile) wait_for_tiles();
     if (grove.has_leaf_places) set_leaf_places();
-    if (has_tile) {
-      if (!view.call.is_causal && rows.is_one_family_of_16()) {
-        attend_leaves(rows, FullSight{view.call.include_self});
-      } else {
-        attend_leaves(rows, RowSight(rows, view.call.is_causal));
-      }
+    const bool is_wide = has_tile && rows.tile.num_keys > kRows;
+    if (has_tile && !is_wide) {
+      !view.call.is_causal&& rows.is_one_family_of_16() ? attend_family_of_16(rows) : attend_twigs(rows);
     }
+    if (grove.has_wide) attend_wide(rows, is_wide);
     __syncthreads();
-    if (grove.has_wide) {
-      fold_wide_leaves();
-      __syncthreads();
-    }
     for (int r = 0; r < grove.num_rounds; ++r) {
-      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
+      const GroveRound round = tables.round(r);
       // two warps a tile
       for (int t = round.tile_begin + warp_of_thread() / 2; t < round.tile_end; t += kWarps / 2) {
-        warp_of_thread() % 2 == 0 ? attend_places(view.tile(t)) : fold_places(view.tile(t));
+        warp_of_thread() % 2 == 0 ? attend_places(tables.tile(t)) : fold_places(tables.tile(t));
       }
       __syncthreads();
     }
     for (int r = grove.num_rounds - 1; r >= 0; --r) {
-      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
+      const GroveRound round = tables.round(r);
       for (int p = round.place_begin + warp_of_thread(); p < round.place_end; p += kWarps) descend(p);
       __syncthreads();
     }

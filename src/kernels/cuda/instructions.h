@@ -89,6 +89,10 @@ __device__ __forceinline__ uint32_t shared_address(uint32_t offset) {
 __device__ __forceinline__ void copy_async16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// 8 bytes likewise, through that cache.
+__device__ __forceinline__ void copy_async8(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
 __device__ __forceinline__ void zero16(uint32_t to) {
   shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
 }

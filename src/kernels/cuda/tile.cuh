@@ -204,6 +204,27 @@ __device__ __forceinline__ void store_tile(const Rows& rows, int64_t first, int 
   }
 }
 
+// The same without shared memory: neighbouring lanes exchange halves, so that each has four channels.
+template <class T>
+__device__ __forceinline__ void store_directly(const Rows& rows, int64_t first, int count, int head,
+                                               const float (&c)[8][4]) {
+  const int lane = lane_of_thread();
+  const bool is_odd = lane % 2 == 1;
+  T* to = static_cast<T*>(rows.data) + (first + lane / 4) * rows.row_stride + head * rows.head_stride +
+          4 * (lane % 4 / 2) + (is_odd ? 8 : 0);
+#pragma unroll
+  for (int h = 0; h < 2; ++h, to += 8 * rows.row_stride) {
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+      const uint32_t even = pack2<T>(c[n][2 * h], c[n][2 * h + 1]),
+                     odd = pack2<T>(c[n + 1][2 * h], c[n + 1][2 * h + 1]);
+      const uint32_t other = __shfl_xor_sync(0xffffffffu, is_odd ? even : odd, 1);
+      if (lane / 4 + 8 * h >= count) continue;
+      *reinterpret_cast<uint2*>(to + 8 * n) = is_odd ? make_uint2(other, odd) : make_uint2(even, other);
+    }
+  }
+}
+
 // Channels 2 · lane and 2 · lane + 1 of a row of a tile.
 template <class T>
 __device__ __forceinline__ void write_pair(Tile tile, int row, float2 x) {

@@ -1,0 +1,274 @@
+// Tied queries in groves, backward: leaves, each tile for itself, after grove_places.cu (docs/algorithm.md, section 4;
+// docs/kernels.md).
+#include "kernels/cuda/grove_gradient.cuh"
+#include "kernels/cuda/twig.cuh"
+
+namespace ramify::cuda {
+namespace {
+
+template <class T>
+struct BackwardLeaves {
+  GroveView view;
+  uint32_t staging;  // of this warp: tiles of q, k, v, grad_out, and three rows from above
+
+  static constexpr int kStagedTiles = 4, kAbove = kStagedTiles * kTileBytes, kWarpMemory = kAbove + 3 * kChannels * 4;
+  static constexpr int kMemory = kTileWarps * kWarpMemory;
+  __device__ BackwardLeaves(const Call& call, const BlockGrove& grove, int head)
+      : view{call, grove, head}, staging(warp_of_thread() * kWarpMemory) {}
+
+  __device__ const Rows& tensor(int array) const {
+    const Call& call = view.call;
+    return array == kQ ? call.q : array == kK ? call.k : array == kV ? call.v : call.grad_out;
+  }
+  __device__ Tile staged(int array, int tiles_away = 0) const {
+    return {staging + tiles_away * kWarpMemory + array * kTileBytes};
+  }
+  __device__ void load(int array, int row, int count) const {
+    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), count, view.head);
+  }
+
+  // The family of a thread's row.
+  struct RowFamily {
+    int family, place, size;
+  };
+  __device__ static RowFamily family_of_row(const TileRows& rows, int row) {
+    return {from_lane(rows.family, row), from_lane(rows.family_place, row), from_lane(rows.end() - rows.begin(), row)};
+  }
+  __device__ static RowFamily family_of(const TileRows& rows, int h) { return family_of_row(rows, row_of(h)); }
+  __device__ FamilyAbove above(const RowFamily& its) const {
+    if (its.place < 0) return root_above(view, view.family(its.family));
+    return {view.call.place_mass[view.place_row(its.place)], view.call.place_grad_energy[view.place_row(its.place)]};
+  }
+  // Adds a row's share of what its family's mean got.
+  __device__ void share(const RowFamily& its, PlaceArray array, float (&c)[8][4], int h) const {
+    if (its.family < 0) return;
+    const float* from = its.place >= 0 ? view.call.place_gradient + (3 * view.place_row(its.place) + array) * kChannels
+                                       : root_gradient(view, view.family(its.family), array);
+    if (!from) return;
+    const float part = fast_inverse(static_cast<float>(its.size));
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 x = *reinterpret_cast<const float2*>(from + column_of(n, 0));
+      c[n][2 * h] += part * x.x, c[n][2 * h + 1] += part * x.y;
+    }
+  }
+  template <class Sight>
+  __device__ void share_with_rows(const RowFamily (&its)[2], const Sight&, PlaceArray array, float (&c)[8][4]) const {
+    share(its[0], array, c, 0), share(its[1], array, c, 1);
+  }
+  // Where all rows are of one family its gradients are staged.
+  __device__ void load_above(const TileRows& rows) const {
+    const int f = rows.first_family(), place = from_lane(rows.family_place, 0), lane = lane_of_thread();
+    const GroveFamily family = place >= 0 ? GroveFamily() : view.family(f);
+#pragma unroll
+    for (int i = lane; i < 3 * kRows; i += 32) {
+      const auto array = static_cast<PlaceArray>(i / kRows);
+      const float* from = place >= 0 ? view.call.place_gradient + (3 * view.place_row(place) + array) * kChannels
+                                     : root_gradient(view, family, array);
+      const uint32_t to = staging + kAbove + 16 * i;
+      from ? copy_async16(to, from + 4 * (i % kRows)) : zero16(to);
+    }
+  }
+  __device__ void share_with_rows(const RowFamily (&)[2], const FullSight&, PlaceArray array, float (&c)[8][4]) const {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 x = shared_at<float2>(staging + kAbove + 4 * (array * kChannels + column_of(n, 0)));
+      c[n][0] = c[n][2] = x.x / kRows, c[n][1] = c[n][3] = x.y / kRows;
+    }
+  }
+
+  // Scores and grad_out · vᵀ become gradients of scores and weights of grad_out.
+  __device__ void differentiate_scores(const TileRows&, const FullSight& sight, const RowFamily (&)[2],
+                                       const FamilyAbove (&from)[2], float (&s)[2][4], float (&grad_p)[2][4]) const {
+    TileSoftmax softmax;
+    softmax.take(sight, view.call.scale, s);
+    const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
+    Looking looking;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) look(from[h], kRows, gain_of(s, grad_p, h, inverse[h]), looking, h);
+    differentiate(looking, inverse, view.call.scale, s, grad_p);
+  }
+  __device__ void differentiate_scores(const TileRows& rows, const TwigSight& sight, const RowFamily (&its)[2],
+                                       const FamilyAbove (&from)[2], float (&s)[2][4], float (&grad_p)[2][4]) const {
+    const float mass[2] = {from[0].mass, from[1].mass};
+    float grad_energy[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      grad_energy[h] = from[h].grad_energy * fast_inverse(static_cast<float>(max(its[h].size, 1)));
+    }
+    differentiate_twigs(sight, rows.tile.num_levels, view.call.scale, mass, grad_energy, s, grad_p);
+  }
+  // Of leaves: e has no gradient, since all of their mass goes to what they see.
+  __device__ static void look(const FamilyAbove& from, int size, float gain, Looking& looking, int h) {
+    looking.reach[h] = from.mass;
+    looking.pull[h] = from.grad_energy * fast_inverse(static_cast<float>(size)) - from.mass * gain;
+  }
+
+  template <class Sight>
+  __device__ void differentiate_tile(const TileRows& rows, const Sight& sight) const {
+    const Call& call = view.call;
+    const GroveTile& tile = rows.tile;
+    const RowFamily its[2] = {family_of(rows, 0), family_of(rows, 1)};
+    FamilyAbove from[2];
+    if (its[0].family >= 0) from[0] = above(its[0]);
+    from[1] = from[0];
+    if (!std::is_same_v<Sight, FullSight> && its[1].family >= 0) from[1] = above(its[1]);
+    wait_for_tiles();
+    float s[2][4] = {}, grad_p[2][4] = {};
+    add_scores<T, false>(s, staged(kQ), staged(kK));
+    add_scores<T, false>(grad_p, staged(kGradY), staged(kV));
+    differentiate_scores(rows, sight, its, from, s, grad_p);
+    // v is no longer needed: results go through its tile
+    {
+      float c[8][4] = {};
+      share_with_rows(its, sight, kV, c);
+      add_gradient<T, false, true>(c, grad_p, staged(kGradY));
+      store(call.grad_v, tile, kV, c);
+    }
+    {
+      float c[8][4] = {};
+      share_with_rows(its, sight, kQ, c);
+      add_gradient<T, false, false>(c, s, staged(kK));
+      store(call.grad_q, tile, kV, c);
+    }
+    {
+      float c[8][4] = {};
+      share_with_rows(its, sight, kK, c);
+      add_gradient<T, false, true>(c, s, staged(kQ));
+      store(call.grad_k, tile, kV, c);
+    }
+  }
+  __device__ void store(const Rows& rows, const GroveTile& tile, PlaceArray through, const float (&c)[8][4]) const {
+    store_tile<T>(rows, view.leaf(tile.row), tile.num_rows, view.head, staged(through).high, c);
+  }
+
+  // Of a family of several tiles: weights of a tile of rows for a tile of keys by the saved log-sums, and
+  // grad_out · vᵀ. Rows and keys are staged by warps so many tiles away.
+  __device__ void weigh(const RowSight& sight, const GroveTile& tile, int rows_away, int first_key, int keys_away,
+                        float (&p)[2][4], float (&grad_p)[2][4]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) p[i / 4][i % 4] = grad_p[i / 4][i % 4] = 0;
+    add_scores<T, false>(p, staged(kQ, rows_away), staged(kK, keys_away));
+    add_scores<T, false>(grad_p, staged(kGradY, rows_away), staged(kV, keys_away));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const bool is_row = row_of(h) < tile.num_rows;
+      LogSum log_sum = {0, 0};
+      if (is_row) log_sum = view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& x = p[i / 2][2 * h + i % 2];
+        x = is_row && sight.sees(h, i / 2, i % 2, first_key)
+                ? fast_exp2(kLog2E * log_sum.log_weight(view.call.scale * x))
+                : 0.0f;
+      }
+    }
+  }
+  __device__ Looking wide_looking(const GroveTile& tile, const FamilyAbove& from) const {
+    Looking looking;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) >= tile.num_rows) continue;
+      const float gain = view.call.leaf_pull[view.leaf_row(tile.row + row_of(h))];  // by grove_sums.cu
+      look(from, tile.num_keys, gain, looking, h);
+    }
+    return looking;
+  }
+
+  // A tile of a family of several: its rows look at all tiles of keys, then all tiles of rows look at its keys. Where
+  // the family is in this block all of them are staged, and stay so; else they are brought one after the other.
+  __device__ void differentiate_wide(const GroveTile& tile, int own, bool is_here) const {
+    const Call& call = view.call;
+    const TileRows rows = view.leaf_rows(tile);
+    const RowFamily its[2] = {family_of(rows, 0), family_of(rows, 1)};
+    const FamilyAbove from = above(family_of_row(rows, 0));
+    const float inverse[2] = {1, 1};
+    const RowSight sight(rows, call.is_causal);
+    const auto part_of_family = [&](int t) {
+      return GroveTile{tile.key + t * kRows, min(kRows, tile.num_keys - t * kRows), tile.key, tile.num_keys};
+    };
+    const int num_tiles = (tile.num_keys + kRows - 1) / kRows;
+    {
+      const Looking looking = wide_looking(tile, from);
+      float grad_q[8][4] = {};
+      share_with_rows(its, sight, kQ, grad_q);
+      for (int t = 0; t < num_tiles; ++t) {
+        const GroveTile keys = part_of_family(t);
+        if (!is_here) bring(kK, kV, keys);
+        float s[2][4], grad_p[2][4];
+        weigh(sight, tile, 0, keys.row, is_here ? t - own : 0, s, grad_p);
+        differentiate(looking, inverse, call.scale, s, grad_p);
+        add_gradient<T, false, false>(grad_q, s, staged(kK, is_here ? t - own : 0));
+      }
+      store_directly<T>(call.grad_q, view.leaf(tile.row), tile.num_rows, view.head, grad_q);
+    }
+    if (!is_here) bring(kK, kV, tile);
+    float grad_k[8][4] = {}, grad_v[8][4] = {};
+    share_with_rows(its, sight, kK, grad_k), share_with_rows(its, sight, kV, grad_v);
+    for (int t = 0; t < num_tiles; ++t) {
+      const GroveTile other = part_of_family(t);
+      if (!is_here) bring(kQ, kGradY, other);
+      const Looking looking = wide_looking(other, from);
+      const RowSight its_sight(view.leaf_rows(other), call.is_causal);
+      float s[2][4], grad_p[2][4];
+      const int away = is_here ? t - own : 0;
+      weigh(its_sight, other, away, tile.row, 0, s, grad_p);
+      differentiate(looking, inverse, call.scale, s, grad_p);
+      add_gradient<T, false, true>(grad_k, s, staged(kQ, away));
+      add_gradient<T, false, true>(grad_v, grad_p, staged(kGradY, away));
+    }
+    store_directly<T>(call.grad_k, view.leaf(tile.row), tile.num_rows, view.head, grad_k);
+    store_directly<T>(call.grad_v, view.leaf(tile.row), tile.num_rows, view.head, grad_v);
+  }
+  __device__ void bring(PlaceArray a, PlaceArray b, const GroveTile& tile) const {
+    __syncwarp();
+    load(a, tile.row, tile.num_rows), load(b, tile.row, tile.num_rows);
+    wait_for_tiles();
+  }
+
+  // Every warp of the block comes here, those behind the last tile, too.
+  __device__ void run(int t) const {
+    const bool has_tile = t < view.grove.num_leaf_tiles;
+    GroveTile tile;
+    if (has_tile) {
+      tile = view.tile(t);
+#pragma unroll
+      for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
+    }
+    if (view.grove.has_wide) {
+      wait_for_tiles();
+      __syncthreads();
+    }
+    if (!has_tile) return;
+    if (tile.num_keys > kRows) {
+      const int own = (tile.row - tile.key) / kRows, last = warp_of_thread() - own + (tile.num_keys - 1) / kRows;
+      return differentiate_wide(tile, own, warp_of_thread() >= own && last < kTileWarps);
+    }
+    const TileRows rows = view.leaf_rows(tile);
+    if (!view.call.is_causal && rows.is_one_family_of_16()) {
+      load_above(rows);
+      differentiate_tile(rows, FullSight{view.call.include_self});
+    } else {
+      differentiate_tile(rows, TwigSight(view, rows));
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kTileWarps * 32, 3)
+    grove_leaves_kernel(const __grid_constant__ Call call, int chunks) {
+  const TileItem item = tile_item(call, chunks);
+  BackwardLeaves<T>(call, call.groves[item.grove], item.head).run(item.tile);
+}
+
+}  // namespace
+
+void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const int chunks = chunks_of(params);
+  const dim3 grid = grid_of(call, params, chunks);
+  with_storage(params, [&]<class T>() {
+    launch(grove_leaves_kernel<T>, grid, kTileWarps * 32, BackwardLeaves<T>::kMemory, stream, call, chunks);
+  });
+}
+
+}  // namespace ramify::cuda

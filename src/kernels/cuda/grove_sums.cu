@@ -1,0 +1,210 @@
+// Tied queries in groves, backward, the way up (docs/algorithm.md, section 4; docs/kernels.md). With y and pi as they
+// are inside a grove, where its root has y = 0 and pi = 1, and out likewise,
+//     pi(C) · grad_pi(C) = sum over the leaves below C of grad_out · (out - y(C)),
+// so no weights are needed: families' sums of grad_out and of grad_out · out do, with out = y + pi · a(leaf) from what
+// was saved, since the result itself is rounded.
+#include "kernels/cuda/grove_gradient.cuh"
+
+namespace ramify::cuda {
+namespace {
+
+template <class T>
+struct SumsOfGrove {
+  GroveView view;
+
+  // Of a family of leaves: `gain` is the sum of grad_out · a(leaf), over all lanes.
+  __device__ void deliver_leaves(int f, int place, float2 sum, float gain) const {
+    deliver_leaves(f, place, sum, gain, family_value(place));
+  }
+  // y and pi of a family inside the grove.
+  struct FamilyValue {
+    float2 y;
+    float mass;
+  };
+  __device__ FamilyValue family_value(int place) const {
+    if (place < 0) return {make_float2(0, 0), 1};
+    const int64_t row = view.place_row(place);
+    return {reinterpret_cast<const float2*>(view.call.place_y + row * kChannels)[lane_of_thread()],
+            view.call.place_local_mass[row]};
+  }
+  __device__ void deliver_leaves(int f, int place, float2 sum, float gain, const FamilyValue& its) const {
+    deliver(f, place, sum, warp_sum(its.mass * gain + its.y.x * sum.x + its.y.y * sum.y));
+  }
+  __device__ float dot_with_y(int place, float2 x) const {
+    const float2 y =
+        reinterpret_cast<const float2*>(view.call.place_y + view.place_row(place) * kChannels)[lane_of_thread()];
+    return y.x * x.x + y.y * x.y;
+  }
+  __device__ void deliver(int f, int place, float2 sum, float dot) const {
+    const Call& call = view.call;
+    if (place >= 0) {
+      const int64_t row = view.family_row(f);
+      reinterpret_cast<float2*>(call.family_grad_y + row * kChannels)[lane_of_thread()] = sum;
+      if (lane_of_thread() == 0) call.family_dot[row] = dot;
+      return;
+    }
+    const GroveFamily family = view.family(f);
+    if (!GroveView::is_tree(family)) {
+      const int64_t row = view.slot_row(family);
+      reinterpret_cast<float2*>(call.grad_y + row * kChannels)[lane_of_thread()] = sum;
+      if (lane_of_thread() == 0) call.inner_gain[row] = call.mass[row] * dot;
+    }
+  }
+
+  // A tile that is one family or twig of 16, or all tiles of a wide family: eight channels of four rows a lane. Of a
+  // wide one the gains of the rows are kept for grove_leaves.cu.
+  template <bool kIsWide>
+  __device__ void sum_family_of_leaves(const TileRows& rows) const {
+    constexpr int kParts = kIsWide ? 2 : 4;  // of four rows, at once
+    const Call& call = view.call;
+    const int lane = lane_of_thread(), place = from_lane(rows.family_place, 0), num_rows = rows.tile.num_keys;
+    const int64_t leaf = view.leaf(rows.tile.row);
+    const T* grad = lane_chunk<T>(call.grad_out, leaf, view.head);
+    const int64_t first_value = ((leaf + lane / 8) * call.heads + view.head) * kChannels + 8 * (lane % 8);
+    const T* value = static_cast<const T*>(call.leaf_value) + first_value;
+    const T* rest = kIsWide ? static_cast<const T*>(call.leaf_rest) + first_value : nullptr;
+    const FamilyValue its = family_value(place);
+    float sum[8] = {}, gain = 0;
+    for (int first = 0; first < (kIsWide ? num_rows : kRows); first += 4 * kParts) {
+      uint4 x[kParts], a[kParts], b[kParts];
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        x[i] = a[i] = b[i] = make_uint4(0, 0, 0, 0);
+        const int row = first + lane / 8 + 4 * i;
+        if (kIsWide && row >= num_rows) continue;
+        x[i] = *reinterpret_cast<const uint4*>(grad + (first + 4 * i) * call.grad_out.row_stride);
+        a[i] = *reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.heads * kChannels);
+        if (kIsWide) b[i] = *reinterpret_cast<const uint4*>(rest + (first + 4 * i) * call.heads * kChannels);
+      }
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        float row_gain = 0;
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const float2 g = unpack2<T>((&x[i].x)[w]), v = unpack2<T>((&a[i].x)[w]);
+          sum[2 * w] += g.x, sum[2 * w + 1] += g.y;
+          row_gain += g.x * v.x + g.y * v.y;
+          if constexpr (kIsWide) {
+            const float2 more = unpack2<T>((&b[i].x)[w]);
+            row_gain += g.x * more.x + g.y * more.y;
+          }
+        }
+        gain += row_gain;
+        if constexpr (kIsWide) {
+#pragma unroll
+          for (int step = 1; step < 8; step *= 2) row_gain += __shfl_xor_sync(0xffffffffu, row_gain, step);
+          const int row = first + lane / 8 + 4 * i;
+          if (lane % 8 == 0 && row < num_rows) call.leaf_pull[view.leaf_row(rows.tile.row + row)] = row_gain;
+        }
+      }
+    }
+    float2 own = make_float2(0, 0);  // of channels 2 · lane and 2 · lane + 1
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      float2 total = make_float2(sum[2 * w], sum[2 * w + 1]);
+#pragma unroll
+      for (int step = 8; step < 32; step *= 2) {
+        total.x += __shfl_xor_sync(0xffffffffu, total.x, step), total.y += __shfl_xor_sync(0xffffffffu, total.y, step);
+      }
+      total.x = from_lane(total.x, lane / 4), total.y = from_lane(total.y, lane / 4);
+      if (lane % 4 == w) own = total;
+    }
+    deliver_leaves(rows.first_family(), place, own, gain, its);
+  }
+  __device__ void sum_tile(const TileRows& rows) const {
+    const GroveTile& tile = rows.tile;
+    const auto is_last = rows.family >= 0 && rows.end() == tile.row + lane_of_thread() + 1;
+    const unsigned ends = __ballot_sync(0xffffffffu, is_last);
+    uint32_t grad[kRows], value[kRows];
+    const T* from = view.row_of_leaf<T>(view.call.grad_out, tile.row) + 2 * lane_of_thread();
+    const T* from_value = view.leaf_value<T>(tile.row) + 2 * lane_of_thread();
+    const int64_t step = view.call.grad_out.row_stride, value_step = view.call.heads * kChannels;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r, from += step, from_value += value_step) {
+      grad[r] = value[r] = 0;
+      if (r >= tile.num_rows) continue;
+      grad[r] = *reinterpret_cast<const uint32_t*>(from);
+      value[r] = *reinterpret_cast<const uint32_t*>(from_value);
+    }
+    float2 sum = make_float2(0, 0);
+    float gain = 0;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      add(unpack2<T>(grad[r]), unpack2<T>(value[r]), sum, gain);
+      if ((ends >> r & 1) == 0) continue;
+      deliver_leaves(from_lane(rows.family, r), from_lane(rows.family_place, r), sum, gain);
+      sum = make_float2(0, 0), gain = 0;
+    }
+  }
+  __device__ static void add(float2 grad, float2 value, float2& sum, float& gain) {
+    sum.x += grad.x, sum.y += grad.y;
+    gain += grad.x * value.x + grad.y * value.y;
+  }
+
+  // The families of a tile's leaves; a wide one with its first tile.
+  __device__ void sum_leaves(const GroveTile& tile) const {
+    const TileRows rows = view.leaf_rows(tile);
+    if (tile.num_keys > kRows) {
+      if (tile.row == tile.key) sum_family_of_leaves<true>(rows);
+    } else {
+      rows.is_one_twig_of_16() ? sum_family_of_leaves<false>(rows) : sum_tile(rows);
+    }
+  }
+  // The families above them, by one warp.
+  __device__ void sum_places() const {
+    const BlockGrove& grove = view.grove;
+    for (int r = 0; r < grove.num_rounds; ++r) {
+      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
+      for (int f = round.family_begin; f < round.family_end; ++f) sum_family(f);
+      __syncwarp();
+    }
+  }
+  __device__ void sum_family(int f) const {
+    const GroveFamily family = view.family(f);
+    float2 sum = make_float2(0, 0);
+    float dot = 0, dot_of_leaves = 0;
+#pragma unroll 4
+    for (int p = family.begin; p < family.end; ++p) {
+      const GrovePlace place = view.place(p);
+      if (place.leaf_row >= 0) {
+        const float2 x = view.leaf_pair<T>(view.call.grad_out, place.leaf_row);
+        sum.x += x.x, sum.y += x.y;
+        dot_of_leaves += dot_with_y(p, x);
+        continue;
+      }
+      const int64_t row = view.family_row(place.own_family);
+      const float2 x = reinterpret_cast<const float2*>(view.call.family_grad_y + row * kChannels)[lane_of_thread()];
+      sum.x += x.x, sum.y += x.y;
+      dot += view.call.family_dot[row];
+    }
+    deliver(f, family.place, sum, dot + warp_sum(dot_of_leaves));
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kTileWarps * 32, 4) grove_sums_kernel(const __grid_constant__ Call call, int chunks) {
+  const TileItem item = tile_item(call, chunks);
+  const BlockGrove& grove = call.groves[item.grove];
+  if (item.tile >= grove.num_leaf_tiles || (grove.num_places == 0 && grove.is_whole && !grove.has_wide)) return;
+  const SumsOfGrove<T> sums{{call, grove, item.head}};
+  sums.sum_leaves(sums.view.tile(item.tile));
+}
+template <class T>
+__global__ void __launch_bounds__(32) grove_place_sums_kernel(const __grid_constant__ Call call) {
+  const HeadItem item = head_item(call);
+  SumsOfGrove<T>{{call, call.groves[item.item], item.head}}.sum_places();
+}
+
+}  // namespace
+
+void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const BlockTotals& totals = params.walk.totals;
+  if (totals.grove_places == 0 && params.walk.grove_roots.empty() && !totals.has_wide) return;  // every tree is a twig
+  const int chunks = chunks_of(params);
+  with_storage(params, [&]<class T>() {
+    launch(grove_sums_kernel<T>, grid_of(call, params, chunks), kTileWarps * 32, 0, stream, call, chunks);
+    if (totals.grove_places > 0) launch(grove_place_sums_kernel<T>, grid_of(call, params), 32, 0, stream, call);
+  });
+}
+
+}  // namespace ramify::cuda
