@@ -358,7 +358,7 @@ struct ForwardGrove {
     __syncthreads();
     if (is_wide) {
       for (int a = -first; a < 3; a += num_tiles) fold_wide(rows, static_cast<PlaceArray>(a), first, num_tiles);
-      const RowSight sight(rows, view.call.is_causal);
+      const RowSight sight(tile, view.call);
       TileSoftmax softmax;
 #pragma unroll
       for (int i = 0; i < 32; ++i) values[i / 4][i % 4] = 0;
