@@ -154,6 +154,8 @@ std::vector<NamedForest> forests() {
       {"twigs_of_two", windows(Array{32, 200}, Branching::parse("4,4*"))},
       {"twigs_and_wide",
        from_nested(family_of(4, {family_of(40, {kLeaf}), family_of(3, {kTwig, kPair}), kLeaf, kTwig}))},
+      // three tiles each: the third family is in two blocks of eight
+      {"wide_families", from_nested(family_of(6, {family_of(35, {kLeaf})}))},
       {"wide_family", windows(Array{200, 3}, {})},
       {"wider_than_groves", windows(Array{300}, {})},
       {"wide_of_families", from_nested(family_of(70, {kTriple, kLeaf, kPair}))},

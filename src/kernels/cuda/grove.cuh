@@ -125,9 +125,20 @@ struct RowSight {
     for (int h = 0; h < 2; ++h) {
       range[h] = from_lane(rows.range, row_of(h));
       sees_itself[h] = from_lane(static_cast<int>(rows.sees_itself), row_of(h)) != 0;
-      if (is_causal && range[h] != 0)
-        range[h] = (range[h] & 0xffff) | static_cast<uint32_t>(first + row_of(h) + 1) << 16;
+      if (is_causal && range[h] != 0) see_only_left(h);
     }
+  }
+  // Of a tile of a wide family.
+  __device__ RowSight(const GroveTile& tile, const Call& call) : first(tile.row) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      range[h] = row_of(h) < tile.num_rows ? tile.key | static_cast<uint32_t>(tile.key + tile.num_keys) << 16 : 0;
+      sees_itself[h] = call.include_self;
+      if (call.is_causal && range[h] != 0) see_only_left(h);
+    }
+  }
+  __device__ void see_only_left(int h) {
+    range[h] = (range[h] & 0xffff) | static_cast<uint32_t>(first + row_of(h) + 1) << 16;
   }
   __device__ bool sees(int h, int n, int j, int first_key) const {
     const int key = first_key + column_of(n, j);

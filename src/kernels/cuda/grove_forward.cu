@@ -3,6 +3,7 @@
 // families look at several tiles of keys (docs/algorithm.md, section 2; docs/kernels.md).
 //
 // Inside a grove everything is as if its roots had y = 0 and pi = 1. What is above adds y + pi · out (groves_finish).
+#include "kernels/cuda/place_tables.cuh"
 #include "kernels/cuda/twig.cuh"
 
 namespace ramify::cuda {
@@ -13,57 +14,6 @@ constexpr int kStagedTiles = 3;     // q, k, v of a warp's leaves; later their r
 constexpr int kFamiliesAtOnce = 5;  // of which one product gives the means of q, k and v
 
 using ForwardPlaces = Places<3, kNumbers>;
-
-// The tables of a grove's places in shared memory, brought with its leaves. A place has its row in a tile of 16, and a
-// family has two.
-struct PlaceTables {
-  const BlockGrove& grove;
-  uint32_t places;
-  int most;
-
-  static __host__ __device__ int most_tiles(int most) { return (most + kRows - 1) / kRows; }
-  static __host__ __device__ uint32_t size(int most) {
-    return static_cast<uint32_t>(most * sizeof(GrovePlace) +
-                                 most_tiles(most) * (sizeof(GroveTile) + sizeof(GroveRound)) +
-                                 most / 2 * sizeof(GroveFamily));
-  }
-  __device__ uint32_t tiles() const { return places + most * sizeof(GrovePlace); }
-  __device__ uint32_t rounds() const { return tiles() + most_tiles(most) * sizeof(GroveTile); }
-  __device__ uint32_t families() const { return rounds() + most_tiles(most) * sizeof(GroveRound); }
-
-  __device__ GrovePlace place(int p) const { return shared_at<GrovePlace>(places + p * sizeof(GrovePlace)); }
-  __device__ GroveRound round(int r) const { return shared_at<GroveRound>(rounds() + r * sizeof(GroveRound)); }
-  __device__ GroveTile tile(int t) const {
-    return shared_at<GroveTile>(tiles() + (t - grove.num_leaf_tiles) * sizeof(GroveTile));
-  }
-  __device__ GroveFamily family(int f) const {
-    return shared_at<GroveFamily>(families() + (f - grove.num_leaf_families) * sizeof(GroveFamily));
-  }
-
-  // A table a warp.
-  __device__ void load(const Call& call) const {
-    switch (warp_of_thread()) {
-      case 0:
-        return copy(places, call.places + grove.place_begin, grove.num_places);
-      case 1:
-        return copy(tiles(), call.tiles + grove.tile_begin + grove.num_leaf_tiles,
-                    grove.num_tiles - grove.num_leaf_tiles);
-      case 2:
-        return copy(rounds(), call.grove_rounds + grove.round_begin, grove.num_rounds);
-      case 3:
-        return copy(families(), call.grove_families + grove.family_begin + grove.num_leaf_families,
-                    grove.num_families - grove.num_leaf_families);
-      default:
-        return;
-    }
-  }
-  template <class Record>
-  __device__ static void copy(uint32_t to, const Record* from, int count) {
-    const int words = count * static_cast<int>(sizeof(Record) / 8);
-    const auto* bytes = reinterpret_cast<const char*>(from);
-    for (int i = lane_of_thread(); i < words; i += 32) copy_async8(to + 8 * i, bytes + 8 * i);
-  }
-};
 
 template <class T, int kWarps>
 struct ForwardGrove {
@@ -358,7 +308,7 @@ struct ForwardGrove {
     __syncthreads();
     if (is_wide) {
       for (int a = -first; a < 3; a += num_tiles) fold_wide(rows, static_cast<PlaceArray>(a), first, num_tiles);
-      const RowSight sight(rows, view.call.is_causal);
+      const RowSight sight(tile, view.call);
       TileSoftmax softmax;
 #pragma unroll
       for (int i = 0; i < 32; ++i) values[i / 4][i % 4] = 0;
@@ -595,32 +545,6 @@ __global__ void __launch_bounds__(kWarps * 32, 32 / kWarps)
   ForwardGrove<T, kWarps>(call, call.groves[item.item], item.head, most_places).run();
 }
 
-// out = y(G) + pi(G) · out below the roots G of groves: a block a root and head, eight lanes a row.
-template <class T>
-__global__ void __launch_bounds__(256) finish_kernel(const __grid_constant__ Call call) {
-  const HeadItem item = head_item(call);
-  const GroveRoot root = call.grove_roots[item.item];
-  const int64_t row = root.slot * call.heads + item.head;
-  const float mass = call.mass[row];
-  const int chunk = static_cast<int>(threadIdx.x) % 8;
-  float y[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) y[i] = call.y[row * kChannels + 8 * chunk + i];
-#pragma unroll 4
-  for (int64_t i = threadIdx.x / 8; i < root.num_leaves; i += blockDim.x / 8) {
-    auto* out = reinterpret_cast<uint4*>(static_cast<T*>(call.out.data) + (root.leaf_begin + i) * call.out.row_stride +
-                                         item.head * call.out.head_stride + 8 * chunk);
-    uint4 packed = *out;
-    uint32_t* words = &packed.x;
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const float2 x = unpack2<T>(words[w]);
-      words[w] = pack2<T>(y[2 * w] + mass * x.x, y[2 * w + 1] + mass * x.y);
-    }
-    *out = packed;
-  }
-}
-
 template <class T>
 void launch_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const BlockTotals& totals = params.walk.totals;
@@ -640,12 +564,6 @@ void launch_forward(const Call& call, const AttentionParams& params, cudaStream_
 void groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   params.storage == Storage::bfloat16 ? launch_forward<__nv_bfloat16>(call, params, stream)
                                       : launch_forward<__half>(call, params, stream);
-}
-
-void groves_finish(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(params.walk.grove_roots.size() * call.heads));
-  params.storage == Storage::bfloat16 ? launch(finish_kernel<__nv_bfloat16>, grid, 256, 0, stream, call)
-                                      : launch(finish_kernel<__half>, grid, 256, 0, stream, call);
 }
 
 bool large_groves_fit() {

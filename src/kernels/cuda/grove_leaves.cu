@@ -52,11 +52,7 @@ struct BackwardLeaves {
       c[n][2 * h] += part * x.x, c[n][2 * h + 1] += part * x.y;
     }
   }
-  template <class Sight>
-  __device__ void share_with_rows(const RowFamily (&its)[2], const Sight&, PlaceArray array, float (&c)[8][4]) const {
-    share(its[0], array, c, 0), share(its[1], array, c, 1);
-  }
-  // Where all rows are of one family its gradients are staged.
+  // Where all rows are of one family these are staged.
   __device__ void load_above(const TileRows& rows) const {
     const int f = rows.first_family(), place = from_lane(rows.family_place, 0), lane = lane_of_thread();
     const GroveFamily family = place >= 0 ? GroveFamily() : view.family(f);
@@ -69,11 +65,11 @@ struct BackwardLeaves {
       from ? copy_async16(to, from + 4 * (i % kRows)) : zero16(to);
     }
   }
-  __device__ void share_with_rows(const RowFamily (&)[2], const FullSight&, PlaceArray array, float (&c)[8][4]) const {
+  __device__ void share_staged(float part, PlaceArray array, float (&c)[8][4]) const {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const float2 x = shared_at<float2>(staging + kAbove + 4 * (array * kChannels + column_of(n, 0)));
-      c[n][0] = c[n][2] = x.x / kRows, c[n][1] = c[n][3] = x.y / kRows;
+      c[n][0] = c[n][2] = part * x.x, c[n][1] = c[n][3] = part * x.y;
     }
   }
 
@@ -118,22 +114,29 @@ struct BackwardLeaves {
     add_scores<T, false>(s, staged(kQ), staged(kK));
     add_scores<T, false>(grad_p, staged(kGradY), staged(kV));
     differentiate_scores(rows, sight, its, from, s, grad_p);
+    constexpr bool kIsFull = std::is_same_v<Sight, FullSight>;
+    const bool is_one = kIsFull || rows.num_families() == 1;
+    const float part = kIsFull ? 1.0f / kRows : fast_inverse(static_cast<float>(tile.num_rows));
+    const auto share_with_rows = [&](PlaceArray array, float(&c)[8][4]) {
+      if (is_one) return share_staged(part, array, c);
+      share(its[0], array, c, 0), share(its[1], array, c, 1);
+    };
     // v is no longer needed: results go through its tile
     {
       float c[8][4] = {};
-      share_with_rows(its, sight, kV, c);
+      share_with_rows(kV, c);
       add_gradient<T, false, true>(c, grad_p, staged(kGradY));
       store(call.grad_v, tile, kV, c);
     }
     {
       float c[8][4] = {};
-      share_with_rows(its, sight, kQ, c);
+      share_with_rows(kQ, c);
       add_gradient<T, false, false>(c, s, staged(kK));
       store(call.grad_q, tile, kV, c);
     }
     {
       float c[8][4] = {};
-      share_with_rows(its, sight, kK, c);
+      share_with_rows(kK, c);
       add_gradient<T, false, true>(c, s, staged(kQ));
       store(call.grad_k, tile, kV, c);
     }
@@ -177,21 +180,20 @@ struct BackwardLeaves {
 
   // A tile of a family of several: its rows look at all tiles of keys, then all tiles of rows look at its keys. Where
   // the family is in this block all of them are staged, and stay so; else they are brought one after the other.
-  __device__ void differentiate_wide(const GroveTile& tile, int own, bool is_here) const {
+  __device__ void differentiate_wide(const TileRows& rows, int own, bool is_here) const {
     const Call& call = view.call;
-    const TileRows rows = view.leaf_rows(tile);
-    const RowFamily its[2] = {family_of(rows, 0), family_of(rows, 1)};
+    const GroveTile& tile = rows.tile;
     const FamilyAbove from = above(family_of_row(rows, 0));
-    const float inverse[2] = {1, 1};
-    const RowSight sight(rows, call.is_causal);
+    const float inverse[2] = {1, 1}, part = fast_inverse(static_cast<float>(tile.num_keys));
     const auto part_of_family = [&](int t) {
       return GroveTile{tile.key + t * kRows, min(kRows, tile.num_keys - t * kRows), tile.key, tile.num_keys};
     };
     const int num_tiles = (tile.num_keys + kRows - 1) / kRows;
     {
       const Looking looking = wide_looking(tile, from);
-      float grad_q[8][4] = {};
-      share_with_rows(its, sight, kQ, grad_q);
+      const RowSight sight(tile, call);
+      float grad_q[8][4];
+      share_staged(part, kQ, grad_q);
       for (int t = 0; t < num_tiles; ++t) {
         const GroveTile keys = part_of_family(t);
         if (!is_here) bring(kK, kV, keys);
@@ -203,16 +205,15 @@ struct BackwardLeaves {
       store_directly<T>(call.grad_q, view.leaf(tile.row), tile.num_rows, view.head, grad_q);
     }
     if (!is_here) bring(kK, kV, tile);
-    float grad_k[8][4] = {}, grad_v[8][4] = {};
-    share_with_rows(its, sight, kK, grad_k), share_with_rows(its, sight, kV, grad_v);
+    float grad_k[8][4], grad_v[8][4];
+    share_staged(part, kK, grad_k), share_staged(part, kV, grad_v);
     for (int t = 0; t < num_tiles; ++t) {
       const GroveTile other = part_of_family(t);
       if (!is_here) bring(kQ, kGradY, other);
       const Looking looking = wide_looking(other, from);
-      const RowSight its_sight(view.leaf_rows(other), call.is_causal);
       float s[2][4], grad_p[2][4];
       const int away = is_here ? t - own : 0;
-      weigh(its_sight, other, away, tile.row, 0, s, grad_p);
+      weigh(RowSight(other, call), other, away, tile.row, 0, s, grad_p);
       differentiate(looking, inverse, call.scale, s, grad_p);
       add_gradient<T, false, true>(grad_k, s, staged(kQ, away));
       add_gradient<T, false, true>(grad_v, grad_p, staged(kGradY, away));
@@ -229,24 +230,24 @@ struct BackwardLeaves {
   // Every warp of the block comes here, those behind the last tile, too.
   __device__ void run(int t) const {
     const bool has_tile = t < view.grove.num_leaf_tiles;
-    GroveTile tile;
+    TileRows rows;
     if (has_tile) {
-      tile = view.tile(t);
+      const GroveTile tile = view.tile(t);
 #pragma unroll
       for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
+      rows = view.leaf_rows(tile);
+      if (rows.num_families() == 1) load_above(rows);
     }
     if (view.grove.has_wide) {
       wait_for_tiles();
       __syncthreads();
     }
     if (!has_tile) return;
+    const GroveTile& tile = rows.tile;
     if (tile.num_keys > kRows) {
       const int own = (tile.row - tile.key) / kRows, last = warp_of_thread() - own + (tile.num_keys - 1) / kRows;
-      return differentiate_wide(tile, own, warp_of_thread() >= own && last < kTileWarps);
-    }
-    const TileRows rows = view.leaf_rows(tile);
-    if (!view.call.is_causal && rows.is_one_family_of_16()) {
-      load_above(rows);
+      differentiate_wide(rows, own, warp_of_thread() >= own && last < kTileWarps);
+    } else if (!view.call.is_causal && rows.is_one_family_of_16()) {
       differentiate_tile(rows, FullSight{view.call.include_self});
     } else {
       differentiate_tile(rows, TwigSight(view, rows));

@@ -1,0 +1,58 @@
+// The tables of a grove's places in shared memory, brought with its leaves: no round begins with a chain of loads.
+#pragma once
+
+#include "kernels/cuda/grove.cuh"
+
+namespace ramify::cuda {
+
+// There is room for all that a grove with so many places can have: a tile has 16 of them, a family two.
+struct PlaceTables {
+  const BlockGrove& grove;
+  uint32_t places;
+  int most;
+
+  static __host__ __device__ int most_tiles(int most) { return (most + kRows - 1) / kRows; }
+  static __host__ __device__ uint32_t size(int most) {
+    return static_cast<uint32_t>(most * sizeof(GrovePlace) +
+                                 most_tiles(most) * (sizeof(GroveTile) + sizeof(GroveRound)) +
+                                 most / 2 * sizeof(GroveFamily));
+  }
+  __device__ uint32_t tiles() const { return places + most * sizeof(GrovePlace); }
+  __device__ uint32_t rounds() const { return tiles() + most_tiles(most) * sizeof(GroveTile); }
+  __device__ uint32_t families() const { return rounds() + most_tiles(most) * sizeof(GroveRound); }
+
+  __device__ GrovePlace place(int p) const { return shared_at<GrovePlace>(places + p * sizeof(GrovePlace)); }
+  __device__ GroveRound round(int r) const { return shared_at<GroveRound>(rounds() + r * sizeof(GroveRound)); }
+  __device__ GroveTile tile(int t) const {
+    return shared_at<GroveTile>(tiles() + (t - grove.num_leaf_tiles) * sizeof(GroveTile));
+  }
+  __device__ GroveFamily family(int f) const {
+    return shared_at<GroveFamily>(families() + (f - grove.num_leaf_families) * sizeof(GroveFamily));
+  }
+
+  // A table a warp.
+  __device__ void load(const Call& call) const {
+    switch (warp_of_thread()) {
+      case 0:
+        return copy(places, call.places + grove.place_begin, grove.num_places);
+      case 1:
+        return copy(tiles(), call.tiles + grove.tile_begin + grove.num_leaf_tiles,
+                    grove.num_tiles - grove.num_leaf_tiles);
+      case 2:
+        return copy(rounds(), call.grove_rounds + grove.round_begin, grove.num_rounds);
+      case 3:
+        return copy(families(), call.grove_families + grove.family_begin + grove.num_leaf_families,
+                    grove.num_families - grove.num_leaf_families);
+      default:
+        return;
+    }
+  }
+  template <class Record>
+  __device__ static void copy(uint32_t to, const Record* from, int count) {
+    const int words = count * static_cast<int>(sizeof(Record) / 8);
+    const auto* bytes = reinterpret_cast<const char*>(from);
+    for (int i = lane_of_thread(); i < words; i += 32) copy_async8(to + 8 * i, bytes + 8 * i);
+  }
+};
+
+}  // namespace ramify::cuda
