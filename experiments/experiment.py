@@ -6,6 +6,7 @@ config's options with those of its levels laid over, in the order of the factors
 
 import argparse
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import math
@@ -22,6 +23,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = os.environ.get("RAMIFY", str(ROOT / "build" / "release" / "ramify"))
 FILES = ("train", "valid", "test")
+SLOTS = "RAMIFY_EXPERIMENT_SLOTS"  # the pipe of experiments/all
 
 
 def merged(*parts):
@@ -48,6 +50,24 @@ def words(options):
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+@contextlib.contextmanager
+def slot():
+    """One of the places that `experiments/all` gives out, as bytes in a pipe; without it nobody else asks for one."""
+    if SLOTS not in os.environ:
+        yield
+        return
+    taken_from, given_back = map(int, os.environ[SLOTS].split(","))
+    token = os.read(taken_from, 1)
+    try:
+        yield
+    finally:
+        os.write(given_back, token)
 
 
 def stored(path):
@@ -103,7 +123,7 @@ class MissingData(Exception):
 class Experiment:
     def __init__(self, script, made, arguments):
         self.folder = pathlib.Path(script).resolve().parent
-        self.config = json.loads((self.folder / "config.json").read_text())
+        self.config = config_of(self.folder)
         self.arguments, self.made = arguments, made
         self.reduced = self.config["reduced"] if arguments.reduced else {}
         work = ROOT / "build" / "experiments" / self.folder.name
@@ -203,10 +223,11 @@ class Experiment:
         line = {"run": name, **line, "seed": seed, "options": options}
         if any(all(done.get(part) == value for part, value in line.items()) for done in read_lines(path)):
             return
-        print(f"{self.folder.name}: {name}, seed {seed}", file=sys.stderr, flush=True)
-        began = time.monotonic()
         try:
-            found = perform(merged(options), seed, name)
+            with slot():
+                print(f"{self.folder.name}: {name}, seed {seed}", file=sys.stderr, flush=True)
+                began = time.monotonic()
+                found = perform(merged(options), seed, name)
         except MissingData as error:
             return print(f"left out: {error}", file=sys.stderr)
         except subprocess.CalledProcessError as error:
@@ -250,8 +271,14 @@ class Experiment:
 
     def run_all(self, perform):
         with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
-            for job in [pool.submit(self.do, *job) for job in self.jobs(perform)]:
-                job.result()
+            jobs = [pool.submit(self.do, *job) for job in self.jobs(perform)]
+            try:
+                for job in jobs:
+                    job.result()
+            except KeyboardInterrupt:  # what runs has got the signal, too, and saves what it has
+                pool.shutdown(cancel_futures=True)
+                print(f"{self.folder.name}: interrupted; the same command goes on", file=sys.stderr)
+                return 130
         return 1 if self.failed else 0
 
 

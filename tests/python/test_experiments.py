@@ -163,3 +163,37 @@ def test_the_page_is_what_the_report_makes(tmp_path):
     assert page.read_text() == (ROOT / "docs" / "experiments.md").read_text()
     for plot in (page.parent / "images" / "experiments").iterdir():
         assert plot.read_text() == (ROOT / "docs" / "images" / "experiments" / plot.name).read_text()
+
+
+def run_all(*words):
+    return subprocess.run([sys.executable, EXPERIMENTS / "all", *map(str, words)], capture_output=True, text=True,
+                          timeout=600, env={**os.environ, "RAMIFY": str(PROGRAM)})
+
+
+def test_all_searches_before_it_tunes_and_shares_its_places(data, tmp_path):
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is not built")
+    done = run_all(data, "from-scratch", "flops", "--reduced", "--search", 1, "--jobs", 2, "--runs", tmp_path / "runs",
+                   "--results", tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert len(lines_of(tmp_path / "results" / "flops" / "results.jsonl")) == 14
+    runs = [line["run"] for line in lines_of(tmp_path / "results" / "from-scratch" / "results.jsonl")]
+    assert sorted(runs) == [f"mrpc/{kind}/{setting}" for kind in ("exact", "hierarchical") for setting in ("fixed", "tuned")]
+
+
+@pytest.mark.parametrize("words, said", [(["flopps"], "there is no experiment flopps"), (["--jobs", "0"], "at least 1")])
+def test_all_refuses(words, said, tmp_path):
+    done = run_all(tmp_path, *words)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_a_place_is_given_back_when_a_run_fails(monkeypatch):
+    experiment = module(EXPERIMENTS / "experiment.py")
+    taken_from, given_back = os.pipe()
+    os.write(given_back, b"x")
+    monkeypatch.setenv(experiment.SLOTS, f"{taken_from},{given_back}")
+    for _ in range(3):
+        with pytest.raises(ValueError), experiment.slot():
+            raise ValueError
+    os.close(given_back)
+    assert os.read(taken_from, 9) == b"x"
