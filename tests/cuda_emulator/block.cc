@@ -88,7 +88,7 @@ void run_warp(int w, bool backwards) {
   for (int t = kWarp * w; t < kWarp * (w + 1); ++t) {
     place.thread.x = t;
     if (threads[t]->state == Thread::running) fail("waits for lanes that are at a barrier or done");
-    if (threads[t]->state != threads[kWarp * w]->state) fail("is done where other lanes of its warp are at a barrier, or the reverse");
+    if (threads[t]->state != threads[kWarp * w]->state) fail("is done or at a barrier, unlike other lanes of its warp");
   }
 }
 
@@ -128,7 +128,8 @@ void exchange(const void* given, void* taken, ErasedRule rule) {
     warp.arrived = 0, ++warp.exchanges;
     return;
   }
-  for (const int64_t before = warp.exchanges; warp.exchanges == before;) this_thread().fiber.pause();
+  Fiber& fiber = this_thread().fiber;
+  for (const int64_t before = warp.exchanges; warp.exchanges == before;) fiber.pause();
 }
 
 void wait_for_block() {

@@ -2,10 +2,11 @@
 // headers of this folder in the place of CUDA's and of kernels/cuda/instructions.h.
 //
 // Blocks run one after the other, the threads of a block as fibers on one thread of the CPU. A thread runs until it
-// meets others, lanes at an instruction of the whole warp, warps at a barrier, and the order in which they run is another
-// for each block, so that what lacks a barrier shows as other bits. What a GPU leaves undefined is made visible: shared
-// memory begins as NaN and ends where the launch said, background copies arrive when they are waited for and not before,
-// and lanes that come to different instructions, or wait for each other for ever, end the process with a message.
+// meets others, lanes at an instruction of the whole warp, warps at a barrier, and the order in which they run is
+// another for each block, so that what lacks a barrier shows as other bits. What a GPU leaves undefined is made
+// visible: shared memory begins as NaN and ends where the launch said, background copies arrive when they are waited
+// for and not before, and lanes that come to different instructions, or wait for each other for ever, end the process
+// with a message.
 //
 // It has no clock, no cache and no rounding of its own: times, memory transactions and the order of sums inside a
 // matrix product are those of a GPU only there.
@@ -45,7 +46,8 @@ class Lanes {
   Pointer const* lanes_;
 };
 
-// Waits for all lanes of the warp; the last one applies the rule, by which lanes are also known to be at one instruction.
+// Waits for all lanes of the warp; the last one applies the rule, by which lanes are also known to be at one
+// instruction.
 using ErasedRule = void (*)(const void* const* given, void* const* taken);
 void exchange(const void* given, void* taken, ErasedRule rule);
 

@@ -27,7 +27,8 @@ Fiber::~Fiber() {
 
 #if defined(__x86_64__)
 
-// swapcontext() would ask the system for the mask of signals each time, which is KSLOWER times as slow.
+// swapcontext() takes 16 times as long: it sets the mask of signals. A jump, not a return, which would be predicted to go
+// where the other stack was left.
 extern "C" void ramify_switch_stacks(void** from, void* to);
 asm(R"(
 .text
@@ -48,7 +49,8 @@ ramify_switch_stacks:
   popq %r12
   popq %rbx
   popq %rbp
-  ret
+  popq %rcx
+  jmp *%rcx
 .size ramify_switch_stacks, . - ramify_switch_stacks
 )");
 

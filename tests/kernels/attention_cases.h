@@ -78,6 +78,10 @@ struct NamedForest {
   Forest forest;
 };
 
+inline std::ostream& operator<<(std::ostream& stream, const NamedForest& named) {
+  return stream << named.name;
+}
+
 // The rows of the table of degenerate cases (docs/algorithm.md); padding is what no tree holds, so it needs no row.
 inline std::vector<NamedForest> degenerate_forests() {
   using Array = std::vector<int64_t>;
