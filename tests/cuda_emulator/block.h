@@ -8,8 +8,7 @@
 // for and not before, and lanes that come to different instructions, or wait for each other for ever, end the process
 // with a message.
 //
-// It has no clock, no cache and no rounding of its own: times, memory transactions and the order of sums inside a
-// matrix product are those of a GPU only there.
+// What it cannot show is in docs/kernels.md, "Without a GPU".
 #pragma once
 
 #include <cstddef>

@@ -27,8 +27,8 @@ Fiber::~Fiber() {
 
 #if defined(__x86_64__)
 
-// swapcontext() takes 16 times as long: it sets the mask of signals. A jump, not a return, which would be predicted to go
-// where the other stack was left.
+// swapcontext() takes 16 times as long: it sets the mask of signals. A jump, not a return, which would be predicted to
+// go where the other stack was left.
 extern "C" void ramify_switch_stacks(void** from, void* to);
 asm(R"(
 .text
