@@ -1,3 +1,4 @@
+// The turns of a block's threads, and what they share.
 #include "cuda_emulator/block.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// How stacks are switched: by hand on x86-64, by the C library elsewhere.
 #include "cuda_emulator/fiber.h"
 
 #include <sys/mman.h>
