@@ -170,7 +170,7 @@ def run_all(*words):
                           timeout=600, env={**os.environ, "RAMIFY": str(PROGRAM)})
 
 
-def test_all_searches_before_it_tunes_and_shares_its_places(data, tmp_path):
+def test_all_searches_before_it_tunes_and_takes_several_experiments(data, tmp_path):
     if not PROGRAM.exists():
         pytest.skip(f"{PROGRAM} is not built")
     done = run_all(data, "from-scratch", "flops", "--reduced", "--search", 1, "--jobs", 2, "--runs", tmp_path / "runs",
