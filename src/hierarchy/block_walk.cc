@@ -370,11 +370,12 @@ class BlockWalkBuilder {
       const int64_t n = roots[i];
       const bool new_stage = i > 0 && stage[roots[i - 1]] != stage[n];
       if (i > 0 && (new_stage || rows + weight[n] > kUnitRows)) ++num_units, rows = 0;
-      if (new_stage) walk_.stage_begin.push_back(num_units);
+      if (new_stage) walk_.stage_begin.push_back({num_units, num_wide_tiles()});
       rows += weight[n];
+      add_wide_tiles(n);
       unit[n] = num_units;
     }
-    if (!roots.empty()) walk_.stage_begin.push_back(++num_units);
+    if (!roots.empty()) walk_.stage_begin.push_back({++num_units, num_wide_tiles()});
     for (size_t i = crown.size(); i-- > 0;) {  // parents before children
       const int64_t n = crown[i];
       if (unit[n] < 0) unit[n] = unit[walk_.nodes[n].parent];
@@ -400,6 +401,13 @@ class BlockWalkBuilder {
       walk_.rounds.back().family_end = static_cast<int64_t>(i) + 1;
       walk_.rounds.back().member_end = static_cast<int64_t>(walk_.members.size());
     }
+  }
+
+  int64_t num_wide_tiles() const { return static_cast<int64_t>(walk_.wide_tiles.size()); }
+  void add_wide_tiles(int64_t n) {
+    const int64_t width = walk_.nodes[n].num_children;
+    if (width <= kWidestNarrowFamily) return;
+    for (int64_t begin = 0; begin < width; begin += kWideTile) walk_.wide_tiles.push_back({n, begin});
   }
 
   const Forest& forest_;

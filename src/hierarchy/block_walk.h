@@ -38,6 +38,22 @@ struct BlockUnit {
   int64_t round_begin = 0, round_end = 0;
 };
 
+// 64 children of a family of the crown that has more than a warp's lanes, from the begin-th on. Such a family is a
+// unit.
+struct WideTile {
+  int64_t family = 0, begin = 0;
+
+  bool operator==(const WideTile&) const = default;
+};
+inline constexpr int64_t kWidestNarrowFamily = 32, kWideTile = 64;
+
+// Where a stage begins.
+struct BlockStage {
+  int64_t unit = 0, wide_tile = 0;
+
+  bool operator==(const BlockStage&) const = default;
+};
+
 // Rows and keys are counted from the grove's first leaf, or from its first place (see GrovePlace).
 struct GroveTile {
   int32_t row = 0, num_rows = 0;
@@ -120,11 +136,12 @@ struct BlockTotals {
 // Views of the arrays below: on the device all but `stage_begin`, which the host walks.
 struct BlockWalkView {
   BlockTotals totals;
-  std::span<const int64_t> stage_begin;  // into units
+  std::span<const BlockStage> stage_begin;
   std::span<const BlockNode> nodes;
   std::span<const int64_t> families, members, leaf_nodes, bare_leaves;
   std::span<const BlockRound> rounds;
   std::span<const BlockUnit> units;
+  std::span<const WideTile> wide_tiles;
   std::span<const BlockGrove> groves;
   std::span<const GroveTile> tiles;
   std::span<const GroveFamily> grove_families;
@@ -136,11 +153,12 @@ struct BlockWalkView {
 
 struct BlockWalk {
   BlockTotals totals;
-  std::vector<int64_t> stage_begin = {0};
+  std::vector<BlockStage> stage_begin = {{}};
   std::vector<BlockNode> nodes;
   std::vector<int64_t> families, members, leaf_nodes, bare_leaves;
   std::vector<BlockRound> rounds;
   std::vector<BlockUnit> units;
+  std::vector<WideTile> wide_tiles;
   std::vector<BlockGrove> groves;
   std::vector<GroveTile> tiles;
   std::vector<GroveFamily> grove_families;
@@ -150,8 +168,8 @@ struct BlockWalk {
   std::vector<LeafSight> leaf_sights;
 
   BlockWalkView view() const {
-    return {totals, stage_begin, nodes, families,       members, leaf_nodes,   bare_leaves, rounds,
-            units,  groves,      tiles, grove_families, places,  grove_rounds, grove_roots, leaf_sights};
+    return {totals,     stage_begin, nodes, families,       members, leaf_nodes,   bare_leaves, rounds,     units,
+            wide_tiles, groves,      tiles, grove_families, places,  grove_rounds, grove_roots, leaf_sights};
   }
 };
 

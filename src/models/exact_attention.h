@@ -21,4 +21,9 @@ struct ExactOptions {
 at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            std::span<const int64_t> begin, const ExactOptions& options);
 
+// The same in one call, with all texts as long as the longest: what GPUs want, where many small calls take longer than
+// what is multiplied for nothing.
+at::Tensor padded_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            std::span<const int64_t> begin, const ExactOptions& options);
+
 }  // namespace ramify::models

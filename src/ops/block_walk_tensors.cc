@@ -11,8 +11,9 @@
 namespace ramify {
 namespace {
 
-constexpr int64_t kTables = 14;
+constexpr int64_t kTables = 15;
 constexpr int64_t kTotalWords = sizeof(BlockTotals) / sizeof(int64_t);
+constexpr int64_t kStageWords = sizeof(BlockStage) / sizeof(int64_t);
 // For each kind: lengths of the tables, of stage_begin, the totals, then stage_begin.
 constexpr int64_t kWalkHeaderWords = kTables + 1 + kTotalWords;
 
@@ -20,8 +21,9 @@ constexpr int64_t kWalkHeaderWords = kTables + 1 + kTotalWords;
 template <class Walk, class Visit>
 void for_each_table(Walk& walk, const Visit& visit) {
   visit(walk.nodes), visit(walk.families), visit(walk.members), visit(walk.leaf_nodes), visit(walk.bare_leaves);
-  visit(walk.rounds), visit(walk.units), visit(walk.groves), visit(walk.tiles), visit(walk.grove_families);
-  visit(walk.places), visit(walk.grove_rounds), visit(walk.grove_roots), visit(walk.leaf_sights);
+  visit(walk.rounds), visit(walk.units), visit(walk.wide_tiles), visit(walk.groves), visit(walk.tiles);
+  visit(walk.grove_families), visit(walk.places), visit(walk.grove_rounds), visit(walk.grove_roots),
+      visit(walk.leaf_sights);
 }
 
 void append_walk(const BlockWalk& walk, std::vector<int64_t>& host, std::vector<int64_t>& device) {
@@ -35,7 +37,8 @@ void append_walk(const BlockWalk& walk, std::vector<int64_t>& host, std::vector<
   host.push_back(static_cast<int64_t>(walk.stage_begin.size()));
   const auto* totals = reinterpret_cast<const int64_t*>(&walk.totals);
   host.insert(host.end(), totals, totals + kTotalWords);
-  host.insert(host.end(), walk.stage_begin.begin(), walk.stage_begin.end());
+  const auto* stages = reinterpret_cast<const int64_t*>(walk.stage_begin.data());
+  host.insert(host.end(), stages, stages + walk.stage_begin.size() * kStageWords);
 }
 
 // Reads one walk; moves both pointers behind it.
@@ -49,8 +52,8 @@ BlockWalkView read_walk(const int64_t*& host, const int64_t*& device) {
   const auto num_stages = static_cast<size_t>(*host++);
   std::memcpy(static_cast<void*>(&view.totals), host, sizeof(view.totals));
   host += kTotalWords;
-  view.stage_begin = {host, num_stages};
-  host += num_stages;
+  view.stage_begin = {reinterpret_cast<const BlockStage*>(host), num_stages};
+  host += num_stages * kStageWords;
   return view;
 }
 
@@ -89,8 +92,8 @@ void check_block_walks(const at::Tensor& host, const at::Tensor& device) {
     const int64_t num_stages = *at++;
     num_roots = at[offsetof(BlockTotals, num_roots) / sizeof(int64_t)];
     at += kTotalWords;
-    is_whole = is_whole && num_stages > 0 && num_stages <= end - at;
-    if (is_whole) at += num_stages;
+    is_whole = is_whole && num_stages > 0 && num_stages <= (end - at) / kStageWords;
+    if (is_whole) at += num_stages * kStageWords;
   }
   TORCH_CHECK_VALUE(is_whole && at == end && device.dim() == 1 && device.scalar_type() == at::kLong &&
                         device.is_contiguous() && device.numel() == device_words + num_roots,

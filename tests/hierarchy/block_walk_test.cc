@@ -13,12 +13,33 @@ namespace {
 
 using Array = std::vector<int64_t>;
 
+// The families of a stage that are wider than a warp: each is alone in its unit, and its children are done before.
+void check_wide_tiles(const BlockWalk& walk, size_t stage) {
+  std::vector<WideTile> expected;
+  for (int64_t u = walk.stage_begin[stage].unit; u < walk.stage_begin[stage + 1].unit; ++u) {
+    const BlockUnit& unit = walk.units[u];
+    for (int64_t r = unit.round_begin; r < unit.round_end; ++r) {
+      for (int64_t f = walk.rounds[r].family_begin; f < walk.rounds[r].family_end; ++f) {
+        const int64_t width = walk.nodes[walk.families[f]].num_children;
+        if (width <= kWidestNarrowFamily) continue;
+        EXPECT_EQ(unit.round_end - unit.round_begin, 1);
+        EXPECT_EQ(walk.rounds[r].family_end - walk.rounds[r].family_begin, 1);
+        for (int64_t begin = 0; begin < width; begin += kWideTile) expected.push_back({walk.families[f], begin});
+      }
+    }
+  }
+  const auto begin = walk.wide_tiles.begin();
+  EXPECT_EQ(
+      std::vector<WideTile>(begin + walk.stage_begin[stage].wide_tile, begin + walk.stage_begin[stage + 1].wide_tile),
+      expected);
+}
+
 void check_crown(const BlockWalk& walk) {
   std::vector<int64_t> done(walk.nodes.size(), -1);  // stage and round, as one number that grows
   int64_t now = 0;
   std::vector<int64_t> unit_of(walk.nodes.size(), -1), stage_of(walk.nodes.size(), -1);
   for (size_t s = 0; s + 1 < walk.stage_begin.size(); ++s) {
-    for (int64_t u = walk.stage_begin[s]; u < walk.stage_begin[s + 1]; ++u) {
+    for (int64_t u = walk.stage_begin[s].unit; u < walk.stage_begin[s + 1].unit; ++u) {
       for (int64_t r = walk.units[u].round_begin; r < walk.units[u].round_end; ++r, ++now) {
         const BlockRound& round = walk.rounds[r];
         int64_t member = round.member_begin;
@@ -38,6 +59,7 @@ void check_crown(const BlockWalk& walk) {
         ASSERT_EQ(member, round.member_end);
       }
     }
+    check_wide_tiles(walk, s);
   }
 }
 

@@ -54,7 +54,8 @@ class DeviceWalk {
     BlockWalkView view = host_.view();
     view.nodes = nodes_.view(), view.families = families_.view(), view.members = members_.view();
     view.leaf_nodes = leaf_nodes_.view(), view.bare_leaves = bare_leaves_.view(), view.rounds = rounds_.view();
-    view.units = units_.view(), view.groves = groves_.view(), view.tiles = tiles_.view();
+    view.units = units_.view(), view.wide_tiles = wide_tiles_.view(), view.groves = groves_.view(),
+    view.tiles = tiles_.view();
     view.grove_families = grove_families_.view(), view.places = places_.view();
     view.grove_rounds = grove_rounds_.view(), view.grove_roots = grove_roots_.view();
     view.leaf_sights = leaf_sights_.view();
@@ -68,6 +69,7 @@ class DeviceWalk {
       bare_leaves_{host_.bare_leaves};
   DeviceArray<BlockRound> rounds_{host_.rounds};
   DeviceArray<BlockUnit> units_{host_.units};
+  DeviceArray<WideTile> wide_tiles_{host_.wide_tiles};
   DeviceArray<BlockGrove> groves_{host_.groves};
   DeviceArray<GroveTile> tiles_{host_.tiles};
   DeviceArray<GroveFamily> grove_families_{host_.grove_families};

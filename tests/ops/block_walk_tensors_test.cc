@@ -36,7 +36,8 @@ TEST(BlockWalkTensors, ComeBackAsTheyWere) {
       expect_equal(view.nodes, walk.nodes), expect_equal(view.families, walk.families);
       expect_equal(view.members, walk.members), expect_equal(view.leaf_nodes, walk.leaf_nodes);
       expect_equal(view.bare_leaves, walk.bare_leaves), expect_equal(view.rounds, walk.rounds);
-      expect_equal(view.units, walk.units), expect_equal(view.groves, walk.groves);
+      expect_equal(view.units, walk.units), expect_equal(view.wide_tiles, walk.wide_tiles);
+      expect_equal(view.groves, walk.groves);
       expect_equal(view.tiles, walk.tiles), expect_equal(view.grove_families, walk.grove_families);
       expect_equal(view.places, walk.places), expect_equal(view.grove_rounds, walk.grove_rounds);
       expect_equal(view.grove_roots, walk.grove_roots), expect_equal(view.leaf_sights, walk.leaf_sights);

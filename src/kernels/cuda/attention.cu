@@ -90,7 +90,7 @@ Call call_of(const AttentionParams& params) {
   call.nodes = walk.nodes.data();
   call.families = walk.families.data(), call.members = walk.members.data();
   call.leaf_nodes = walk.leaf_nodes.data(), call.bare_leaves = walk.bare_leaves.data();
-  call.rounds = walk.rounds.data(), call.units = walk.units.data();
+  call.rounds = walk.rounds.data(), call.units = walk.units.data(), call.wide_tiles = walk.wide_tiles.data();
   call.groves = walk.groves.data(), call.tiles = walk.tiles.data();
   call.grove_families = walk.grove_families.data(), call.places = walk.places.data();
   call.grove_rounds = walk.grove_rounds.data(), call.grove_roots = walk.grove_roots.data();

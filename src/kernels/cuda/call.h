@@ -21,6 +21,7 @@ struct Call {
   const int64_t *families = nullptr, *members = nullptr, *leaf_nodes = nullptr, *bare_leaves = nullptr;
   const BlockRound* rounds = nullptr;
   const BlockUnit* units = nullptr;
+  const WideTile* wide_tiles = nullptr;
   const BlockGrove* groves = nullptr;
   const GroveTile* tiles = nullptr;
   const GroveFamily* grove_families = nullptr;
@@ -73,6 +74,10 @@ void crown_up(const Call& call, const AttentionParams& params, cudaStream_t stre
 void crown_down(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void crown_sums(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void crown_gradients(const Call& call, const AttentionParams& params, cudaStream_t stream);
+// Its wide families, of one stage: before crown_up, before crown_sums and behind crown_gradients do theirs.
+void wide_attend(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream);
+void wide_gains(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream);
+void wide_gradients(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream);
 void bare_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void bare_leaves_backward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 // Sums the gradients of the heads that share keys.

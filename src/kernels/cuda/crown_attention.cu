@@ -61,6 +61,11 @@ __device__ Sight sight_of(const Call& call, int64_t n, const BlockNode& node, co
   return {begin, call.is_causal ? n + 1 : begin + parent.num_children, call.include_self && node.num_children == 0};
 }
 
+// Whether a family is done by wide_family.cu.
+__device__ bool is_wide(const Call& call, const BlockNode& parent) {
+  return parent.num_children > kWidestNarrowFamily && call.position_dim == 0;
+}
+
 // The children of a family of inner nodes, up to 32 without positions: each lane takes one, so that a warp's scores are
 // sums along lanes' own rows.
 struct InnerFamily {
@@ -125,6 +130,7 @@ template <class T, int kLane>
 __device__ void attend(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  if (is_wide(call, parent)) return;
   const InnerFamily family(call, parent, rows.head);
   if (family.is_one) return attend_inner(rows, n, node, family);
   const Sight sight = sight_of(call, n, node, parent);
@@ -171,6 +177,7 @@ __device__ void fold(const NodeRows<T, kLane>& rows, int64_t family, int part, F
   const Call& call = rows.call;
   if (part == kEnergyMean ? !what.energy : !what.means || (part == kMeanQ && !call.is_tied)) return;
   const BlockNode node = call.nodes[family];
+  if (part != kEnergyMean && node.parent < 0) return;  // nobody looks at a root
   const int64_t row = rows.slot_row(node);
   const auto part_of = [&](const BlockNode& child) {
     return static_cast<float>(child.size) / static_cast<float>(node.size);
@@ -235,6 +242,7 @@ template <class T, int kLane>
 __device__ void descend(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  if (node.num_children == 0 && parent.parent < 0) return;  // nothing comes from above
   float above[kLane], own[kLane];
   rows.y_of_parent(parent, above);
   rows.y(node, own);
@@ -270,6 +278,7 @@ template <class T, int kLane>
 __device__ void take_gain(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  if (node.num_children == 0 && is_wide(call, parent)) return;
   float grad[kLane];
   rows.grad_y(node, grad);
   if (node.num_children != 0) {
@@ -300,6 +309,7 @@ template <class T, int kLane>
 __device__ void sum_below(const NodeRows<T, kLane>& rows, int64_t family) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[family];
+  if (node.parent < 0) return;  // nobody asks
   float grad[kLane], gain = 0;
   fill(grad, 0.0f);
   constexpr int kCount = kBatch<kLane>;
@@ -423,6 +433,7 @@ template <class T, int kLane>
 __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+  if (is_wide(call, parent)) return;
   const InnerFamily family(call, parent, rows.head);
   if (family.is_one) return spread_inner(rows, n, node, parent, family);
   const float mass = rows.mass_of_parent(parent);
@@ -532,7 +543,7 @@ struct Stage {
   dim3 grid(const Call& call) const { return dim3(static_cast<unsigned>((end - begin) * call.heads)); }
 };
 Stage stage_of(const AttentionParams& params, int64_t s) {
-  return {params.walk.stage_begin[s], params.walk.stage_begin[s + 1]};
+  return {params.walk.stage_begin[s].unit, params.walk.stage_begin[s + 1].unit};
 }
 int64_t num_stages(const AttentionParams& params) {
   return static_cast<int64_t>(params.walk.stage_begin.size()) - 1;
@@ -544,6 +555,7 @@ void crown_fold(const Call& call, const AttentionParams& params, bool means, boo
   dispatch(params, [&]<class T, int kLane>() {
     for (int64_t s = 0; s < num_stages(params); ++s) {
       const Stage stage = stage_of(params, s);
+      if (call.is_tied) wide_attend(call, params, s, stream);
       launch(up_kernel<T, kLane>, stage.grid(call), kThreads, 0, stream, call, stage.begin, Fold{means, energy});
     }
   });
@@ -566,6 +578,7 @@ void crown_sums(const Call& call, const AttentionParams& params, cudaStream_t st
   dispatch(params, [&]<class T, int kLane>() {
     for (int64_t s = 0; s < num_stages(params); ++s) {
       const Stage stage = stage_of(params, s);
+      wide_gains(call, params, s, stream);
       launch(sums_kernel<T, kLane>, stage.grid(call), kThreads, 0, stream, call, stage.begin);
     }
   });
@@ -576,6 +589,7 @@ void crown_gradients(const Call& call, const AttentionParams& params, cudaStream
     for (int64_t s = num_stages(params) - 1; s >= 0; --s) {
       const Stage stage = stage_of(params, s);
       launch(gradients_kernel<T, kLane>, stage.grid(call), kThreads, 0, stream, call, stage.begin);
+      wide_gradients(call, params, s, stream);
     }
   });
 }

@@ -262,7 +262,7 @@ void untied_backward(const Call& call, const AttentionParams& params, cudaStream
     launch(leaves_backward_kernel<T, kLane>, warps_grid(call.num_leaves * call.heads), kThreads, 0, stream, call);
     nodes_backward<T, kLane>(call, params, /*of_leaves=*/false, stream);
     for (auto s = static_cast<int64_t>(params.walk.stage_begin.size()) - 2; s >= 0; --s) {
-      const int64_t begin = params.walk.stage_begin[s], end = params.walk.stage_begin[s + 1];
+      const int64_t begin = params.walk.stage_begin[s].unit, end = params.walk.stage_begin[s + 1].unit;
       launch(share_kernel<T, kLane>, dim3(static_cast<unsigned>((end - begin) * call.heads)), kThreads, 0, stream, call,
              begin);
     }

@@ -1,0 +1,368 @@
+// Tied queries in the crown's families of more than 32 children without positions (docs/algorithm.md, sections 2 and
+// 4): a block takes 64 children, its own, and meets all of their siblings, 64 others at a time, in float32. Nothing of
+// size b² is kept.
+//
+// Every pass is the same: scores of all pairs, numbers made of them, and these times the others' rows. Own children
+// look at the others (their result, their gain, their gradients of q), or are looked at (gradients of k and v).
+#include "kernels/cuda/rows.cuh"
+
+namespace ramify::cuda {
+namespace {
+
+constexpr int kTile = static_cast<int>(kWideTile), kSide = kTile / 4, kThreads = kSide * kSide;
+constexpr int kStride = kTile + 4;  // so that eight rows are in different banks
+
+enum class Pass { attend, gain, grad_q, grad_k, grad_v };
+enum class Array { q, k, v, grad_y };
+
+// What a block knows of 64 children: where their rows are, and of those that look what their weights need.
+struct Children {
+  int64_t row[kTile];  // of a leaf, or -1 - slot
+  float log_size[kTile];
+  LogSum log_sum[kTile];
+  float pull[kTile], reach[kTile];
+};
+struct Memory {
+  float own_rows[kTile][kStride], other_rows[kTile][kStride];  // 64 channels
+  float weights[kTile][kStride];
+  Children own, other;
+};
+
+template <class T, Pass kPass, int kGroups>  // of 64 channels
+struct WideFamily {
+  const Call& call;
+  int head;
+  BlockNode parent;
+  int64_t begin;  // the first of the own children, from the first of the family
+
+  static constexpr bool kLooks = kPass != Pass::grad_k && kPass != Pass::grad_v;  // own children, at others
+  static constexpr bool kHasGradient = kPass != Pass::attend && kPass != Pass::grad_v;
+
+  // A thread has four rows, and of scores the columns of its place and each 16 further, of sums 4 neighbouring
+  // channels.
+  __device__ static Memory& memory() { return shared_at<Memory>(0); }
+  __device__ static int row_of(int i) { return 4 * static_cast<int>(threadIdx.x / kSide) + i; }
+  __device__ static int column_of(int j) { return static_cast<int>(threadIdx.x % kSide) + kSide * j; }
+  __device__ static int channel_of(int group) { return kTile * group + 4 * static_cast<int>(threadIdx.x % kSide); }
+
+  __device__ int count(int64_t first) const {
+    return static_cast<int>(min(static_cast<int64_t>(kTile), parent.num_children - first));
+  }
+
+  __device__ void describe(Children& children, int64_t first, bool are_looking) const {
+    const int i = static_cast<int>(threadIdx.x);
+    if (i >= count(first)) return;
+    const BlockNode node = call.nodes[parent.first_child + first + i];
+    const bool is_leaf = node.num_children == 0;
+    children.row[i] = is_leaf ? node.first_leaf : -1 - node.slot;
+    children.log_size[i] = logf(static_cast<float>(node.size));
+    if (!are_looking || kPass == Pass::attend) return;
+    const int64_t row = (is_leaf ? node.first_leaf : node.slot) * call.heads + head;
+    children.log_sum[i] = is_leaf ? call.leaf_log_sum[row] : call.log_sum[row];
+    if (kPass == Pass::gain) return;
+    children.pull[i] = is_leaf ? call.leaf_pull[row] : call.pull[row];
+    children.reach[i] = !is_leaf            ? call.reach[row]
+                        : parent.parent < 0 ? 1.0f
+                                            : call.mass[parent.slot * call.heads + head];
+  }
+
+  __device__ int dim_of(Array array) const {
+    return array == Array::q || array == Array::k ? call.dim : call.value_dim;
+  }
+  __device__ float channel(Array array, int64_t row, int c) const {
+    if (row >= 0) {
+      const Rows& rows = array == Array::q   ? call.q
+                         : array == Array::k ? call.k
+                         : array == Array::v ? call.v
+                                             : call.grad_out;
+      const int its_head = array == Array::k || array == Array::v ? head / call.group : head;
+      return to_float(static_cast<const T*>(rows.data)[row * rows.row_stride + its_head * rows.head_stride + c]);
+    }
+    const float* rows = array == Array::q   ? call.mean_q
+                        : array == Array::k ? call.mean_k
+                        : array == Array::v ? call.mean_v
+                                            : call.grad_y;
+    return rows[((-1 - row) * call.heads + head) * dim_of(array) + c];
+  }
+  // 64 channels of all rows; zeros behind the last ones.
+  __device__ void stage(float (&to)[kTile][kStride], Array array, const Children& children, int num_rows,
+                        int group) const {
+    const int dim = dim_of(array);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = static_cast<int>(threadIdx.x / kSide) + kSide * i;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int c = kTile * group + column_of(j);
+        to[row][column_of(j)] = row < num_rows && c < dim ? channel(array, children.row[row], c) : 0.0f;
+      }
+    }
+  }
+
+  // own rows · other rowsᵀ
+  __device__ void dots(Array own, Array other, int own_count, int other_count, float (&sum)[4][4]) const {
+    Memory& m = memory();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) fill(sum[i], 0.0f);
+    for (int group = 0; kTile * group < dim_of(own); ++group) {
+      __syncthreads();
+      stage(m.own_rows, own, m.own, own_count, group), stage(m.other_rows, other, m.other, other_count, group);
+      __syncthreads();
+#pragma unroll 4
+      for (int c = 0; c < kTile; c += 4) {
+        float4 a[4], b[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[i] = *reinterpret_cast<const float4*>(&m.own_rows[row_of(i)][c]);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) b[j] = *reinterpret_cast<const float4*>(&m.other_rows[column_of(j)][c]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            sum[i][j] += a[i].x * b[j].x + a[i].y * b[j].y + a[i].z * b[j].z + a[i].w * b[j].w;
+          }
+        }
+      }
+    }
+  }
+
+  // sum += weights · other rows
+  __device__ void add_rows(Array other, int other_count, float (&sum)[kGroups][4][4]) const {
+    Memory& m = memory();
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      if (kTile * group >= dim_of(other)) break;
+      __syncthreads();  // weights are written, and what was staged is used
+      stage(m.other_rows, other, m.other, other_count, group);
+      __syncthreads();
+#pragma unroll 2
+      for (int j = 0; j < kTile; j += 4) {
+        float4 w[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) w[i] = *reinterpret_cast<const float4*>(&m.weights[row_of(i)][j]);
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          const float4 x = *reinterpret_cast<const float4*>(&m.other_rows[j + n][channel_of(0)]);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float weight = n == 0 ? w[i].x : n == 1 ? w[i].y : n == 2 ? w[i].z : w[i].w;
+            sum[group][i][0] += weight * x.x, sum[group][i][1] += weight * x.y;
+            sum[group][i][2] += weight * x.z, sum[group][i][3] += weight * x.w;
+          }
+        }
+      }
+    }
+  }
+
+  // Over the threads that share rows: half a warp.
+  __device__ static float row_sum(float x) {
+    for (int step = kSide / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+  }
+  __device__ static float row_max(float x) {
+    for (int step = kSide / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+    return x;
+  }
+
+  // Whether the pair of an own child and another one counts.
+  __device__ bool is_pair(int i, int64_t first_other, int j, int own_count, int other_count) const {
+    if (i >= own_count || j >= other_count) return false;
+    const int64_t own = begin + i, other = first_other + j;
+    if (own == other) return call.include_self && memory().own.row[i] >= 0;
+    return !call.is_causal || (kLooks ? other < own : own < other);
+  }
+
+  __device__ void run() const {
+    Memory& m = memory();
+    const int own_count = count(begin);
+    describe(m.own, begin, kLooks);
+    float largest[4], total[4], sum[kGroups][4][4];
+    fill(largest, minus_infinity()), fill(total, 0.0f);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fill(sum[group][i], 0.0f);
+    }
+    for (int64_t first = first_other(); first < end_of_others(); first += kTile) {
+      const int other_count = count(first);
+      __syncthreads();
+      describe(m.other, first, !kLooks);
+      float score[4][4], grad_p[4][4];
+      dots(kLooks ? Array::q : Array::k, kLooks ? Array::k : Array::q, own_count, other_count, score);
+      if constexpr (kHasGradient) {
+        dots(kLooks ? Array::grad_y : Array::v, kLooks ? Array::v : Array::grad_y, own_count, other_count, grad_p);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float weight[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int row = row_of(i), column = column_of(j);
+          weight[j] = is_pair(row, first, column, own_count, other_count)
+                          ? call.scale * score[i][j] + (kLooks ? m.other.log_size[column] : m.own.log_size[row])
+                          : minus_infinity();
+        }
+        if constexpr (kPass == Pass::attend) {
+          attend(weight, largest[i], total[i], sum, i);
+        } else {
+          weigh(weight, grad_p[i], row_of(i), total[i]);
+        }
+        if constexpr (kPass != Pass::gain) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) m.weights[row_of(i)][column_of(j)] = weight[j];
+        }
+      }
+      if constexpr (kPass != Pass::gain) {
+        add_rows(kPass == Pass::attend   ? Array::v
+                 : kPass == Pass::grad_q ? Array::k
+                 : kPass == Pass::grad_k ? Array::q
+                                         : Array::grad_y,
+                 other_count, sum);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float whole = kPass == Pass::attend || kPass == Pass::gain ? row_sum(total[i]) : 0.0f;
+      if (row_of(i) < own_count) finish(i, largest[i], whole, sum);
+    }
+  }
+
+ private:
+  // Causal pairs: whole tiles that own children neither see nor are seen by are left out.
+  __device__ int64_t first_other() const {
+    return call.is_causal && !kLooks ? begin : 0;
+  }
+  __device__ int64_t end_of_others() const {
+    return call.is_causal && kLooks ? min(begin + kTile, parent.num_children) : parent.num_children;
+  }
+
+  // Scores become weights by a running maximum, whose change scales what was summed before.
+  __device__ void attend(float (&score)[4], float& largest, float& total, float (&sum)[kGroups][4][4], int i) const {
+    float next = largest;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) next = fmaxf(next, score[j]);
+    next = row_max(next);
+    const float factor = next == minus_infinity() ? 1.0f : expf(largest - next);
+    total *= factor;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum[group][i][c] *= factor;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      score[j] = score[j] == minus_infinity() ? 0.0f : expf(score[j] - next);
+      total += score[j];
+    }
+    largest = next;
+  }
+
+  // Scores become what the others' rows are added by.
+  __device__ void weigh(float (&score)[4], const float (&grad_p)[4], int row, float& total) const {
+    const Memory& m = memory();
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const Children& looking = kLooks ? m.own : m.other;
+      const int its = kLooks ? row : column_of(j);
+      const float p = score[j] == minus_infinity() ? 0.0f : expf(looking.log_sum[its].log_weight(score[j]));
+      if constexpr (kPass == Pass::gain) {
+        total += p == 0 ? 0.0f : p * grad_p[j];
+      } else if constexpr (kPass == Pass::grad_v) {
+        score[j] = p == 0 ? 0.0f : p * looking.reach[its];
+      } else {
+        score[j] = p == 0 ? 0.0f : call.scale * p * (looking.pull[its] + looking.reach[its] * grad_p[j]);
+      }
+    }
+  }
+
+  __device__ void finish(int i, float largest, float total, const float (&sum)[kGroups][4][4]) const {
+    const int64_t row = memory().own.row[row_of(i)];
+    const bool is_leaf = row >= 0, is_first = threadIdx.x % kSide == 0;
+    const int64_t place = (is_leaf ? row : -1 - row) * call.heads + head;
+    if constexpr (kPass == Pass::gain) {  // inner nodes have theirs from y (crown_attention.cu)
+      const float mass = parent.parent < 0 ? 1.0f : call.mass[parent.slot * call.heads + head];
+      if (is_leaf && is_first) call.leaf_pull[place] = mass * total;
+      return;
+    }
+    if constexpr (kPass == Pass::attend) {
+      const float inverse = total == 0 ? 0.0f : 1.0f / total;
+      if (is_first)
+        (is_leaf ? call.leaf_log_sum : call.log_sum)[place] = LogSum{largest, total == 0 ? 0.0f : logf(total)};
+      return write(call.out, call.y, nullptr, row, place, call.value_dim, i, sum, total == 0 ? 1.0f : inverse, nullptr,
+                   0);
+    }
+    const BlockNode node = call.nodes[parent.first_child + begin + row_of(i)];
+    const float part = static_cast<float>(node.size) / static_cast<float>(parent.size);
+    const bool is_shared = call.group != 1;
+    if constexpr (kPass == Pass::grad_q) {
+      write(call.grad_q, call.grad_mean_q, nullptr, row, place, call.dim, i, sum, 1, call.grad_mean_q, part);
+    } else if constexpr (kPass == Pass::grad_k) {
+      write(call.grad_k, call.grad_mean_k, is_shared ? call.leaf_grad_k : nullptr, row, place, call.dim, i, sum, 1,
+            call.grad_mean_k, part);
+    } else {
+      write(call.grad_v, call.grad_mean_v, is_shared ? call.leaf_grad_v : nullptr, row, place, call.value_dim, i, sum,
+            1, call.grad_mean_v, part);
+    }
+  }
+
+  // factor · sum, and part of the parent's row of `above`: to the row of a leaf, or of an array of floats.
+  __device__ void write(const Rows& leaves, float* inner, float* leaf_floats, int64_t leaf, int64_t place, int dim,
+                        int i, const float (&sum)[kGroups][4][4], float factor, const float* above, float part) const {
+    const float* added = above && parent.parent >= 0 ? above + (parent.slot * call.heads + head) * dim : nullptr;
+    float* floats = leaf < 0 ? inner : leaf_floats;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const int c = channel_of(group) + n;
+        if (c >= dim) continue;
+        const float value = factor * sum[group][i][n] + (added ? part * added[c] : 0.0f);
+        if (floats) {
+          floats[place * dim + c] = value;
+        } else {
+          static_cast<T*>(leaves.data)[leaf * leaves.row_stride + head * leaves.head_stride + c] = from_float<T>(value);
+        }
+      }
+    }
+  }
+};
+
+template <class T, Pass kPass, int kGroups>
+__global__ void __launch_bounds__(kThreads, 2) wide_kernel(const __grid_constant__ Call call, int64_t tile_begin) {
+  const HeadItem place = head_item(call);
+  const WideTile tile = call.wide_tiles[tile_begin + place.item];
+  WideFamily<T, kPass, kGroups>{call, place.head, call.nodes[tile.family], tile.begin}.run();
+}
+
+template <Pass kPass>
+void run_pass(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream) {
+  const int64_t begin = params.walk.stage_begin[stage].wide_tile, end = params.walk.stage_begin[stage + 1].wide_tile;
+  if (begin == end || call.position_dim > 0) return;
+  const dim3 grid(static_cast<unsigned>((end - begin) * call.heads));
+  dispatch(params, [&]<class T, int kLane>() {
+    const auto run = [&](auto* kernel) { launch(kernel, grid, kThreads, sizeof(Memory), stream, call, begin); };
+    if constexpr (kLane == 2) {
+      run(wide_kernel<T, kPass, 1>);
+    } else {
+      params.dim <= 128 && params.value_dim <= 128 ? run(wide_kernel<T, kPass, 2>) : run(wide_kernel<T, kPass, 4>);
+    }
+  });
+}
+
+}  // namespace
+
+void wide_attend(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream) {
+  run_pass<Pass::attend>(call, params, stage, stream);
+}
+
+void wide_gains(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream) {
+  run_pass<Pass::gain>(call, params, stage, stream);
+}
+
+void wide_gradients(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream) {
+  run_pass<Pass::grad_q>(call, params, stage, stream);
+  run_pass<Pass::grad_k>(call, params, stage, stream);
+  run_pass<Pass::grad_v>(call, params, stage, stream);
+}
+
+}  // namespace ramify::cuda
