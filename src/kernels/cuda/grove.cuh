@@ -56,7 +56,7 @@ struct TileRows {
 // A grove and head as a block sees them.
 struct GroveView {
   const Call& call;
-  const BlockGrove& grove;
+  BlockGrove grove;  // a copy: through a reference it would be read again behind every wait
   int head;
 
   __device__ GroveTile tile(int t) const { return call.tiles[grove.tile_begin + t]; }
@@ -279,8 +279,8 @@ __device__ __forceinline__ void wait_for_tiles() {
 template <class T>
 __device__ __forceinline__ void write_split(uint32_t* rows, int64_t row, float2 x) {
   uint32_t* const to = rows + row * kChannels + lane_of_thread();
-  to[0] = pack2<T>(x.x, x.y);
-  to[kChannels / 2] = rest_of<T>(x.x, x.y, to[0]);
+  const uint32_t high = pack2<T>(x.x, x.y);
+  to[0] = high, to[kChannels / 2] = rest_of<T>(x.x, x.y, high);
 }
 template <class T>
 __device__ __forceinline__ float2 read_split(const uint32_t* rows, int64_t row) {

@@ -35,7 +35,7 @@ struct ForwardLeaves {
   }
   __device__ float& number_of_row(int row) const { return shared_at<float>(scratch + 4 * row); }
 
-  // What a leaf is given, with include_self also by itself. The tile of q is no longer needed.
+  // What a leaf is given, with include_self also by itself, through the tile of q, which is no longer needed.
   __device__ void store(const TileRows& rows, const float (&values)[8][4]) const {
     const Call& call = view.call;
     store_rows(call.value, rows.tile, values);
@@ -47,10 +47,9 @@ struct ForwardLeaves {
     store_tile<T>(to, view.leaf(tile.row), tile.num_rows, view.head, staged(kQ).high, values);
   }
 
-  __device__ void attend_family_of_16(const TileRows& rows) const {
-    const int place = from_lane(rows.family_place, 0);
+  __device__ void attend_family_of_16(const TileRows& rows, int place) const {
     wait_for_tiles();
-    means().fold_16(rows.first_family(), place);
+    means().fold_16(place);
     float s[2][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));
     TileSoftmax softmax;
@@ -59,11 +58,11 @@ struct ForwardLeaves {
     for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
     float values[8][4] = {};
     add_product<T, false>(values, split_weights<T>(s), staged(kV));
-    store(rows, values);
+    store_tile<T>(view.call.value, view.leaf(rows.tile.row), kRows, view.head, staged(kQ).high, values);
     float sum = softmax.log_sum(0) + softmax.log_sum(1);
 #pragma unroll
     for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (lane_of_thread() == 0) means().deliver_energy(rows.family, place, sum / kRows);
+    if (lane_of_thread() == 0) view.call.place_energy[view.place_row(place)] = sum / kRows;
   }
   __device__ void attend_twigs(const TileRows& rows) const {
     const TwigSight sight(view, rows);
@@ -150,10 +149,14 @@ struct ForwardLeaves {
   }
 };
 
-template <class T, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
+// Without wide families a thread needs fewer registers, and four blocks share a multiprocessor.
+template <class T, int kWarps, bool kHasWide>
+__global__ void __launch_bounds__(kWarps * 32, kWarps == 16 ? 1
+                                               : kHasWide   ? 3
+                                                            : 4)
     leaves_forward_kernel(const __grid_constant__ Call call) {
   const WarpTile own(call);
+  if (!kHasWide && !own.is_there()) return;
   const ForwardLeaves<T, kWarps> leaves(call, call.groves[own.block.grove], own.head);
   TileRows rows;
   if (own.is_there()) {
@@ -161,19 +164,32 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
     leaves.load(tile);
     rows = leaves.view.leaf_rows(tile);
   }
-  const bool is_wide = own.is_there() && rows.tile.num_keys > kRows;
+  const bool is_wide = kHasWide && own.is_there() && rows.tile.num_keys > kRows;
   if (own.is_there() && !is_wide) {
-    !call.is_causal&& rows.is_one_family_of_16() ? leaves.attend_family_of_16(rows) : leaves.attend_twigs(rows);
+    const int place = from_lane(rows.family_place, 0);
+    if (!call.is_causal && place >= 0 && rows.is_one_family_of_16()) {
+      leaves.attend_family_of_16(rows, place);
+    } else {
+      leaves.attend_twigs(rows);
+    }
   }
-  if (own.block.has_wide) leaves.attend_wide(rows, is_wide);
+  if constexpr (kHasWide) {
+    if (own.block.has_wide) leaves.attend_wide(rows, is_wide);
+  }
 }
 
 }  // namespace
 
 void groves_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  with_tile_blocks(params, [&]<class T, int kWarps>() {
-    launch(leaves_forward_kernel<T, kWarps>, grid_of_tiles(call, params), kWarps * 32,
+  const auto run = [&]<class T, int kWarps, bool kHasWide>() {
+    launch(leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
            ForwardLeaves<T, kWarps>::kMemory, stream, call);
+  };
+  with_tile_blocks(params, [&]<class T, int kWarps>() {
+    if constexpr (kWarps == 8) {
+      if (!params.walk.totals.has_wide) return run.template operator()<T, kWarps, false>();
+    }
+    run.template operator()<T, kWarps, true>();
   });
 }
 

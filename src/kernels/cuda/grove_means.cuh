@@ -89,14 +89,15 @@ struct FamilyMeans {
     const Target target = target_of(array, f, place);
     put(target, lane_of_thread(), make_float2(inverse * sum.x, inverse * sum.y));
   }
-  // Of a tile that is one family of 16 leaves.
-  __device__ void fold_16(int f, int place) const {
+  // Of a tile that is one family of 16 leaves, which has a place.
+  __device__ void fold_16(int place) const {
     const float ones[1][2][2] = {{{1, 1}, {1, 1}}};
+    const int64_t row = 3 * view.place_row(place);
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
       float2 sum[1];
       sum_rows(ones, tiles[a], sum);
-      put_mean(a, f, place, 1.0f / kRows, sum[0]);
+      write_split<T>(view.call.place_mean, row + a, make_float2(sum[0].x / kRows, sum[0].y / kRows));
     }
   }
   __device__ void fold_two(const TileRows& rows, const float (&size)[2][2]) const {

@@ -24,7 +24,7 @@ struct PlaceBlock {
 
 // There is room for all that a grove with so many places can have: a tile has 16 of them, a family two.
 struct PlaceTables {
-  const BlockGrove& grove;
+  BlockGrove grove;
   uint32_t places;
   int most;
 
