@@ -19,6 +19,7 @@ class BlockWalkBuilder {
     find_groves();
     number_slots();
     add_groves();
+    add_tile_blocks();
     add_stages();
     return std::move(walk_);
   }
@@ -134,7 +135,8 @@ class BlockWalkBuilder {
   }
 
   void add_groves() {
-    walk_.leaf_sights.assign(in_groves_anywhere() ? walk_.totals.num_leaves : 0, {});
+    const int64_t num_leaves = in_groves_anywhere() ? walk_.totals.num_leaves : 0;
+    walk_.leaf_sights.assign(num_leaves, {}), walk_.leaf_above.assign(num_leaves, {});
     std::vector<int64_t> roots;
     for (int64_t n = 0; n < num_nodes(); ++n) {
       if (is_grove_root(n)) roots.push_back(n);
@@ -166,8 +168,9 @@ class BlockWalkBuilder {
     for_twigs(next, [&](int64_t n) { packing.add(walk_.nodes[n].first_leaf, walk_.nodes[n].size, tree_[n]); });
     if (end > begin) {
       // large groves are for large trees: a block of many small ones would only wait longer
-      if (packing.tiles > std::min(limits_.tiles, kSmallGroves.tiles)) return false;
-      if (places_below({roots.data() + begin, end + 1 - begin}) > limits_.places) return false;
+      if (packing.tiles > std::min(limits_.tiles, kSharedGroves.tiles)) return false;
+      const int64_t places = places_below({roots.data() + begin, end + 1 - begin});
+      if (places > std::min(limits_.places, kSharedGroves.places)) return false;
     }
     run_packing_ = packing;
     return true;
@@ -202,10 +205,9 @@ class BlockWalkBuilder {
   }
 
   void add_grove(std::span<const int64_t> roots) {
-    const BlockNode &first = walk_.nodes[roots.front()], &last = walk_.nodes[roots.back()];
+    const BlockNode& first = walk_.nodes[roots.front()];
     BlockGrove grove;
     grove.leaf_begin = first.first_leaf;
-    grove.num_leaves = static_cast<int32_t>(last.first_leaf + last.size - first.first_leaf);
     grove.tile_begin = static_cast<int64_t>(walk_.tiles.size());
     grove.family_begin = static_cast<int64_t>(walk_.grove_families.size());
     grove.place_begin = static_cast<int64_t>(walk_.places.size());
@@ -218,15 +220,11 @@ class BlockWalkBuilder {
     grove.num_tiles = static_cast<int32_t>(walk_.tiles.size() - grove.tile_begin);
     grove.num_families = static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin);
     BlockTotals& totals = walk_.totals;
-    totals.grove_tiles = std::max<int64_t>(totals.grove_tiles, grove.num_leaf_tiles);
     totals.grove_places = std::max<int64_t>(totals.grove_places, grove.num_places);
-    totals.has_wide = std::max<int64_t>(totals.has_wide, grove.has_wide);
+    if (grove.num_places > 0 || !grove.is_whole) totals.has_above = 1;
     see_families(grove);
+    if (!grove.is_whole) see_roots(roots);
     walk_.groves.push_back(grove);
-    if (grove.is_whole) return;
-    for (const int64_t n : roots) {
-      walk_.grove_roots.push_back({walk_.nodes[n].first_leaf, walk_.nodes[n].size, walk_.nodes[n].slot});
-    }
   }
 
   void add_round(BlockGrove& grove, const std::vector<int64_t>& families, bool of_leaves) {
@@ -272,7 +270,7 @@ class BlockWalkBuilder {
         walk_.places.push_back(place);
       }
       walk_.grove_families.push_back(family);
-      add_tiles(grove, family, is_new);
+      add_tiles(family, is_new);
       if (of_leaves && width <= kTileRows) add_twig(grove, n);
     }
     if (of_leaves) {
@@ -280,6 +278,7 @@ class BlockWalkBuilder {
       return;
     }
     round.family_end = num_families(), round.place_end = num_places(), round.tile_end = num_tiles();
+    walk_.totals.round_tiles = std::max<int64_t>(walk_.totals.round_tiles, round.tile_end - round.tile_begin);
     walk_.grove_rounds.push_back(round);
   }
 
@@ -291,12 +290,55 @@ class BlockWalkBuilder {
         LeafSight& sight = walk_.leaf_sights[grove.leaf_begin + row];
         sight.begin = static_cast<uint16_t>(family.begin), sight.end = static_cast<uint16_t>(family.end);
         sight.family = static_cast<uint16_t>(f), sight.place = static_cast<int16_t>(family.place);
+        if (family.place < 0) continue;
+        walk_.leaf_above[grove.leaf_begin + row].place = static_cast<int32_t>(grove.place_begin + family.place);
       }
     }
     for (size_t p = grove.place_begin; p < walk_.places.size(); ++p) {
       GrovePlace& place = walk_.places[p];
       if (place.family < 0) continue;
+      if (place.leaf_row >= 0) walk_.leaf_above[grove.leaf_begin + place.leaf_row].place = static_cast<int32_t>(p);
       place.family_place = static_cast<int16_t>(walk_.grove_families[grove.family_begin + place.family].place);
+    }
+  }
+
+  void see_roots(std::span<const int64_t> roots) {
+    for (const int64_t n : roots) {
+      const BlockNode& root = walk_.nodes[n];
+      for (int64_t leaf = root.first_leaf; leaf < root.first_leaf + root.size; ++leaf) {
+        walk_.leaf_above[leaf].slot = static_cast<int32_t>(root.slot);
+      }
+    }
+  }
+
+  static int32_t tiles_of_family(const GroveTile& tile) {
+    return static_cast<int32_t>((tile.num_keys + kTileRows - 1) / kTileRows);
+  }
+  // Blocks of 8 tiles, or of 16 where a family has more than 8.
+  void add_tile_blocks() {
+    BlockTotals& totals = walk_.totals;
+    totals.block_tiles = 8;
+    for (const GroveTile& tile : walk_.tiles) {
+      if (tiles_of_family(tile) > 8) totals.block_tiles = 16;
+    }
+    for (size_t g = 0; g < walk_.groves.size(); ++g) {
+      const BlockGrove& grove = walk_.groves[g];
+      TileBlock block;
+      const auto finish = [&] {
+        if (block.num_tiles > 0) walk_.tile_blocks.push_back(block);
+      };
+      for (int32_t t = 0; t < grove.num_leaf_tiles;) {
+        const int64_t tile = grove.tile_begin + t;
+        const int32_t count = tiles_of_family(walk_.tiles[tile]);
+        if (block.num_tiles == 0 || block.num_tiles + count > totals.block_tiles) {
+          finish();
+          block = {tile, static_cast<int32_t>(g)};
+        }
+        block.num_tiles += static_cast<int16_t>(count);
+        if (count > 1) block.has_wide = 1, totals.has_wide = 1;
+        t += count;
+      }
+      finish();
     }
   }
 
@@ -319,7 +361,7 @@ class BlockWalkBuilder {
     }
   }
 
-  void add_tiles(BlockGrove& grove, const GroveFamily& family, bool is_new) {
+  void add_tiles(const GroveFamily& family, bool is_new) {
     const int32_t width = family.end - family.begin;
     const auto rows = static_cast<int32_t>(kTileRows);
     if (!is_new) {
@@ -328,7 +370,6 @@ class BlockWalkBuilder {
     } else if (width <= rows) {
       walk_.tiles.push_back({family.begin, width, family.begin, static_cast<int16_t>(width)});
     } else {
-      grove.has_wide = 1;
       for (int32_t row = family.begin; row < family.end; row += rows) {
         walk_.tiles.push_back({row, std::min(rows, family.end - row), family.begin, static_cast<int16_t>(width)});
       }
@@ -425,13 +466,6 @@ class BlockWalkBuilder {
 
 BlockWalk make_block_walk(const Forest& forest, GroveLimits limits) {
   return BlockWalkBuilder(forest, limits).build();
-}
-
-BlockWalk make_block_walk_with_groves(const Forest& forest, GroveLimits largest) {
-  BlockWalk small = make_block_walk(forest, kSmallGroves);
-  if (small.grove_roots.empty() || largest.tiles <= kSmallGroves.tiles) return small;
-  BlockWalk large = make_block_walk(forest, largest);
-  return large.units.empty() ? large : small;
 }
 
 }  // namespace ramify

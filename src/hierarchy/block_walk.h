@@ -1,11 +1,12 @@
 // The order of work for kernels that run as independent blocks of threads, which can wait for each other only between
 // launches (CUDA).
 //
-// A *grove* is a run of neighbouring subtrees with small families: one block takes it from the leaves to its roots, and
-// down again, in its own memory, 16 rows at a time (a tile). A *twig* is a subtree that lies in one tile and is
-// finished there; to what is above it is one family of leaves. What is above groves, or does not fit, is the *crown*:
-// its families are done in *stages*. The *units* of a stage are independent of each other; a block walks the *rounds*
-// of a unit, families whose children are finished, one after the other.
+// A *grove* is a run of neighbouring subtrees with small families, done 16 rows at a time (a tile). A *twig* is a
+// subtree that lies in one tile and is finished there; to what is above it is one family of leaves. Tiles of leaves are
+// independent of each other, but for those of a family that is wider than a tile: they come in *tile blocks*. What is
+// above the twigs of a grove is done by one block of threads, round by round. What is above groves, or does not fit, is
+// the *crown*: its families are done in *stages*. The *units* of a stage are independent of each other; a block walks
+// the *rounds* of a unit, families whose children are finished, one after the other.
 #pragma once
 
 #include <array>
@@ -106,31 +107,45 @@ struct GroveRound {
 struct BlockGrove {
   int64_t leaf_begin = 0;
   int64_t tile_begin = 0, family_begin = 0, place_begin = 0, round_begin = 0;
-  int32_t num_leaves = 0;
   int32_t num_leaf_tiles = 0, num_leaf_families = 0, num_places = 0, num_rounds = 0;
   int32_t num_tiles = 0, num_families = 0;  // of leaves and places
   int32_t is_whole = 0;                     // 1: its roots are roots of trees
-  int32_t has_wide = 0;                     // 1: a family of leaves has more than one tile
   int32_t has_leaf_places = 0;              // 1: leaves are among its places
 };
 
-// A root of a grove that is not the root of a tree.
-struct GroveRoot {
-  int64_t leaf_begin = 0, num_leaves = 0, slot = 0;
+// Tiles of leaves for a block of threads: neighbours of one grove, of a wide family all of them.
+struct TileBlock {
+  int64_t tile = 0;  // the first
+  int32_t grove = 0;
+  int16_t num_tiles = 0;
+  int16_t has_wide = 0;  // 1: a family has more than one tile
+
+  bool operator==(const TileBlock&) const = default;
+};
+
+// What a leaf of a grove adds to its own result: its family's place (its own where it is one) and the slot of the
+// grove's root, of all places and slots; -1: there is none.
+struct LeafAbove {
+  int32_t place = -1, slot = -1;
+
+  bool operator==(const LeafAbove&) const = default;
 };
 
 struct GroveLimits {
   int64_t tiles = 0;  // of leaves
   int64_t places = 0;
 };
-inline constexpr GroveLimits kNoGroves = {0, 0}, kSmallGroves = {16, 80}, kLargeGroves = {32, 40};
+// Several subtrees share a grove as long as that has no more than kSharedGroves.
+inline constexpr GroveLimits kNoGroves = {0, 0}, kSharedGroves = {16, 80}, kGroves = {256, 640};
 inline constexpr int64_t kUnitRows = 16;  // children of a unit's families, unless it is a single one
 
 struct BlockTotals {
   int64_t num_nodes = 0, num_leaves = 0, num_roots = 0;
   int64_t num_slots = 0;
-  int64_t grove_tiles = 0, grove_places = 0;  // most in one grove; tiles of leaves
+  int64_t grove_places = 0, round_tiles = 0;  // most in one grove; most tiles of places in one round
+  int64_t block_tiles = 0;                    // most in a tile block
   int64_t has_wide = 0;                       // 1: a family of leaves in a grove has more than one tile
+  int64_t has_above = 0;                      // 1: a leaf of a grove has something above it
 };
 
 // Views of the arrays below: on the device all but `stage_begin`, which the host walks.
@@ -147,8 +162,9 @@ struct BlockWalkView {
   std::span<const GroveFamily> grove_families;
   std::span<const GrovePlace> places;
   std::span<const GroveRound> grove_rounds;
-  std::span<const GroveRoot> grove_roots;
+  std::span<const TileBlock> tile_blocks;
   std::span<const LeafSight> leaf_sights;  // of each leaf in a family of leaves of a grove
+  std::span<const LeafAbove> leaf_above;
 };
 
 struct BlockWalk {
@@ -164,19 +180,18 @@ struct BlockWalk {
   std::vector<GroveFamily> grove_families;
   std::vector<GrovePlace> places;
   std::vector<GroveRound> grove_rounds;
-  std::vector<GroveRoot> grove_roots;
+  std::vector<TileBlock> tile_blocks;
   std::vector<LeafSight> leaf_sights;
+  std::vector<LeafAbove> leaf_above;
 
   BlockWalkView view() const {
-    return {totals,     stage_begin, nodes, families,       members, leaf_nodes,   bare_leaves, rounds,     units,
-            wide_tiles, groves,      tiles, grove_families, places,  grove_rounds, grove_roots, leaf_sights};
+    return {totals,         stage_begin, nodes,        families,    members,     leaf_nodes,
+            bare_leaves,    rounds,      units,        wide_tiles,  groves,      tiles,
+            grove_families, places,      grove_rounds, tile_blocks, leaf_sights, leaf_above};
   }
 };
 
 // Takes a contracted forest: every inner node has at least two children.
 BlockWalk make_block_walk(const Forest& contracted, GroveLimits limits);
-
-// With groves up to `largest` where every tree is one, else with small ones.
-BlockWalk make_block_walk_with_groves(const Forest& contracted, GroveLimits largest = kLargeGroves);
 
 }  // namespace ramify

@@ -14,9 +14,6 @@ const char* why_not(const AttentionParams&) {
 bool takes_groves(const AttentionParams&) {
   return false;
 }
-bool large_groves_fit() {
-  return false;
-}
 int64_t saved_size(const AttentionParams&, Keep) {
   return 0;
 }

@@ -11,7 +11,7 @@
 namespace ramify {
 namespace {
 
-constexpr int64_t kTables = 15;
+constexpr int64_t kTables = 16;
 constexpr int64_t kTotalWords = sizeof(BlockTotals) / sizeof(int64_t);
 constexpr int64_t kStageWords = sizeof(BlockStage) / sizeof(int64_t);
 // For each kind: lengths of the tables, of stage_begin, the totals, then stage_begin.
@@ -22,8 +22,8 @@ template <class Walk, class Visit>
 void for_each_table(Walk& walk, const Visit& visit) {
   visit(walk.nodes), visit(walk.families), visit(walk.members), visit(walk.leaf_nodes), visit(walk.bare_leaves);
   visit(walk.rounds), visit(walk.units), visit(walk.wide_tiles), visit(walk.groves), visit(walk.tiles);
-  visit(walk.grove_families), visit(walk.places), visit(walk.grove_rounds), visit(walk.grove_roots),
-      visit(walk.leaf_sights);
+  visit(walk.grove_families), visit(walk.places), visit(walk.grove_rounds), visit(walk.tile_blocks);
+  visit(walk.leaf_sights), visit(walk.leaf_above);
 }
 
 void append_walk(const BlockWalk& walk, std::vector<int64_t>& host, std::vector<int64_t>& device) {
@@ -59,10 +59,10 @@ BlockWalkView read_walk(const int64_t*& host, const int64_t*& device) {
 
 }  // namespace
 
-BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device, GroveLimits largest) {
+BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device) {
   const c10::InferenceMode ordinary(false);
   const Forest contracted = contract(forest).forest;
-  const BlockWalk walks[] = {make_block_walk(contracted, kNoGroves), make_block_walk_with_groves(contracted, largest)};
+  const BlockWalk walks[] = {make_block_walk(contracted, kNoGroves), make_block_walk(contracted, kGroves)};
   std::vector<int64_t> host, words;
   for (const BlockWalk& walk : walks) append_walk(walk, host, words);
   for (int64_t tree = 0; tree < forest.num_trees(); ++tree) {

@@ -16,7 +16,7 @@ struct BlockWalkTensors {
   // of the kind with groves: places, and the leaves of which forward saves what rounding left: all or none
   int64_t num_places, num_rests;
 };
-BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device, GroveLimits largest = kLargeGroves);
+BlockWalkTensors block_walk_tensors(const Forest& forest, at::Device device);
 
 // Throws unless both belong together.
 void check_block_walks(const at::Tensor& host, const at::Tensor& device);

@@ -3,14 +3,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 
 #include <cstring>
 #include <memory>
 
 #include "hierarchy/contraction.h"
-#include "kernels/cuda/attention.h"
 #include "ops/block_walk_tensors.h"
 
 namespace ramify {
@@ -107,9 +105,7 @@ std::vector<at::Tensor> to_tensors(const Forest& forest, Queries queries, at::De
       own_as_tensor(std::move(schedule)), own_records(std::move(plan.families)).to(device),
       own_records(std::move(plan.leaves)).to(device), own_records(std::move(plan.nodes)).to(device)};
   if (device.is_cuda()) {
-    const c10::DeviceGuard guard(device);
-    const BlockWalkTensors walks =
-        block_walk_tensors(forest, device, cuda::large_groves_fit() ? kLargeGroves : kSmallGroves);
+    const BlockWalkTensors walks = block_walk_tensors(forest, device);
     tensors.insert(tensors.end(), {walks.host, length_only(walks.num_slots[0]), length_only(walks.num_slots[1]),
                                    length_only(walks.num_places), length_only(walks.num_rests), walks.device});
     return tensors;

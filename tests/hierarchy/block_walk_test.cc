@@ -100,14 +100,13 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
   for (const BlockGrove& grove : walk.groves) {
     ASSERT_LE(grove.num_leaf_tiles, limits.tiles);
     ASSERT_LE(grove.num_places, limits.places);
-    ASSERT_LE(grove.num_leaves, limits.tiles * kTileRows + limits.places);
     const bool is_last = &grove == &walk.groves.back();
     const auto end_of = [&](int64_t BlockGrove::*begin, size_t size) {
       return is_last ? static_cast<int64_t>(size) : (&grove)[1].*begin;
     };
     ASSERT_EQ(grove.tile_begin + grove.num_tiles, end_of(&BlockGrove::tile_begin, walk.tiles.size()));
     ASSERT_EQ(grove.family_begin + grove.num_families, end_of(&BlockGrove::family_begin, walk.grove_families.size()));
-    // what forward has room for in its tables of places
+    // what there is room for in the tables of places
     ASSERT_EQ(grove.num_tiles - grove.num_leaf_tiles, (grove.num_places + kTileRows - 1) / kTileRows);
     ASSERT_LE(grove.num_rounds, grove.num_tiles - grove.num_leaf_tiles);
     ASSERT_LE(grove.num_families - grove.num_leaf_families, grove.num_places / 2);
@@ -122,15 +121,20 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
                                     sight.family, static_cast<int16_t>(family.place), sight.blocks}));
         ASSERT_TRUE(family.begin <= row && row < family.end);
         ASSERT_TRUE(tile.key <= family.begin && family.end <= tile.key + tile.num_keys);
+        const int64_t place = family.place < 0 ? -1 : grove.place_begin + family.place;
+        ASSERT_EQ(walk.leaf_above[grove.leaf_begin + row].place, place);
         if (tile.num_keys <= kTileRows) check_twig(walk, height, grove, tile, row);
       }
     }
     for (int32_t p = 0; p < grove.num_places; ++p) {
       const GrovePlace& place = walk.places[grove.place_begin + p];
-      if (place.leaf_row >= 0) ++seen[grove.leaf_begin + place.leaf_row];
+      if (place.leaf_row < 0) continue;
+      ++seen[grove.leaf_begin + place.leaf_row];
+      ASSERT_EQ(walk.leaf_above[grove.leaf_begin + place.leaf_row].place, grove.place_begin + p);
     }
     for (int32_t r = 0; r < grove.num_rounds; ++r) {
       const GroveRound& round = walk.grove_rounds[grove.round_begin + r];
+      ASSERT_LE(round.tile_end - round.tile_begin, walk.totals.round_tiles);
       for (int32_t t = round.tile_begin; t < round.tile_end; ++t) {
         const GroveTile& tile = walk.tiles[grove.tile_begin + t];
         ASSERT_EQ(tile.row % kTileRows, 0);
@@ -146,12 +150,39 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
   for (size_t leaf = 0; leaf < seen.size(); ++leaf) ASSERT_EQ(seen[leaf], 1) << "leaf " << leaf;
 }
 
+// Every tile of leaves is in one block, with all of its family, and every leaf knows what is above it.
+void check_tile_blocks(const BlockWalk& walk) {
+  auto next = walk.tile_blocks.begin();
+  for (size_t g = 0; g < walk.groves.size(); ++g) {
+    const BlockGrove& grove = walk.groves[g];
+    for (int64_t tile = grove.tile_begin; tile < grove.tile_begin + grove.num_leaf_tiles; ++next) {
+      ASSERT_TRUE(next != walk.tile_blocks.end() && next->tile == tile && next->grove == static_cast<int64_t>(g));
+      ASSERT_TRUE(0 < next->num_tiles && next->num_tiles <= walk.totals.block_tiles);
+      const GroveTile &first = walk.tiles[tile], &last = walk.tiles[tile + next->num_tiles - 1];
+      ASSERT_TRUE(first.row == first.key && last.row + last.num_rows == last.key + last.num_keys);
+      for (const int64_t end = tile + next->num_tiles; tile < end; ++tile) {
+        ASSERT_TRUE(walk.tiles[tile].num_keys <= kTileRows || next->has_wide);
+      }
+    }
+  }
+  ASSERT_TRUE(next == walk.tile_blocks.end());
+  for (size_t leaf = 0; leaf < walk.leaf_above.size(); ++leaf) {
+    // the lowest ancestor with a slot is the root of the leaf's grove, unless it is a family of the crown
+    int64_t n = walk.leaf_nodes[leaf];
+    while (n >= 0 && walk.nodes[n].slot < 0) n = walk.nodes[n].parent;
+    const bool in_crown = std::find(walk.families.begin(), walk.families.end(), n) != walk.families.end();
+    const bool has_slot = n >= 0 && !in_crown && walk.nodes[n].parent >= 0;
+    ASSERT_EQ(walk.leaf_above[leaf].slot, has_slot ? walk.nodes[n].slot : -1) << "leaf " << leaf;
+  }
+}
+
 void check(const Forest& forest) {
   const Forest contracted = contract(forest).forest;
-  for (const GroveLimits limits : {kNoGroves, kSmallGroves, kLargeGroves}) {
+  for (const GroveLimits limits : {kNoGroves, kSharedGroves, kGroves}) {
     const BlockWalk walk = make_block_walk(contracted, limits);
     check_crown(walk);
     check_groves(walk, limits);
+    check_tile_blocks(walk);
   }
 }
 
@@ -170,7 +201,7 @@ TEST(BlockWalk, DoesSoOnRandomTrees) {
 
 TEST(BlockWalk, FinishesSmallSubtreesInTheirTiles) {
   // two twigs of 2 · 4 leaves a tile, eight to a family of places
-  const BlockWalk windowed = make_block_walk(windows(Array{128}, Branching::parse("2,4,8,16")), kSmallGroves);
+  const BlockWalk windowed = make_block_walk(windows(Array{128}, Branching::parse("2,4,8,16")), kSharedGroves);
   ASSERT_EQ(windowed.groves.size(), 1);
   EXPECT_EQ(windowed.groves[0].num_leaf_tiles, 8);
   EXPECT_EQ(windowed.groves[0].num_leaf_families, 16);
@@ -178,7 +209,7 @@ TEST(BlockWalk, FinishesSmallSubtreesInTheirTiles) {
   for (int t = 0; t < 8; ++t) EXPECT_EQ(windowed.tiles[t].num_levels, 2);
   // a tree of 16 leaves has no places; one of 17 has
   const BlockWalk binary =
-      make_block_walk(contract(windows(Array{16, 17}, Branching::parse("2*"))).forest, kSmallGroves);
+      make_block_walk(contract(windows(Array{16, 17}, Branching::parse("2*"))).forest, kSharedGroves);
   ASSERT_EQ(binary.groves.size(), 1);
   EXPECT_EQ(binary.groves[0].num_leaf_families, 2);
   EXPECT_EQ(binary.groves[0].num_places, 2);
@@ -186,17 +217,18 @@ TEST(BlockWalk, FinishesSmallSubtreesInTheirTiles) {
   EXPECT_EQ(binary.tiles[0].num_rows, 16);
   // families of 16 have one level
   const BlockWalk sixteens =
-      make_block_walk(contract(windows(Array{300}, Branching::parse("16*"))).forest, kSmallGroves);
+      make_block_walk(contract(windows(Array{300}, Branching::parse("16*"))).forest, kSharedGroves);
   for (int t = 0; t < sixteens.groves[0].num_leaf_tiles; ++t) EXPECT_EQ(sixteens.tiles[t].num_levels, 1);
 }
 
 TEST(BlockWalk, TakesWholeTreesWhereTheyFit) {
-  const BlockWalk large = make_block_walk_with_groves(windows(Array{512, 512}, Branching::parse("16*")));
-  EXPECT_EQ(large.groves.size(), 2);
-  EXPECT_TRUE(large.units.empty() && large.grove_roots.empty());
-  const BlockWalk small = make_block_walk_with_groves(windows(Array{4096}, Branching::parse("16*")));
-  EXPECT_EQ(small.groves.size(), 16);
-  EXPECT_EQ(small.units.size(), 1);
+  const BlockWalk whole = make_block_walk(windows(Array{512, 4096}, Branching::parse("16*")), kGroves);
+  EXPECT_EQ(whole.groves.size(), 2);
+  EXPECT_TRUE(whole.units.empty());
+  EXPECT_EQ(whole.totals.round_tiles, 16);
+  const BlockWalk part = make_block_walk(windows(Array{65536}, Branching::parse("16*")), kGroves);
+  EXPECT_EQ(part.groves.size(), 16);
+  EXPECT_EQ(part.units.size(), 1);
 }
 
 }  // namespace

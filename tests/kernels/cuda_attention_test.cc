@@ -191,7 +191,9 @@ TEST_P(CudaForests, AgreeInGroves) {
     AttentionCase c = case_of(GetParam(), mode);
     c.heads = c.key_heads = 2, c.dim = c.value_dim = 64, c.position_dim = 0;
     for (const Storage storage : {Storage::bfloat16, Storage::float16}) {
-      EXPECT_EQ(flaw_of(c, storage, 3), "") << c << " " << ::testing::PrintToString(storage);
+      for (const Groves groves : {Groves::small, Groves::with}) {
+        EXPECT_EQ(flaw_of(c, storage, 3, groves), "") << c << " " << ::testing::PrintToString(storage);
+      }
     }
   }
 }

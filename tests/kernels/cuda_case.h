@@ -57,8 +57,8 @@ class DeviceWalk {
     view.units = units_.view(), view.wide_tiles = wide_tiles_.view(), view.groves = groves_.view(),
     view.tiles = tiles_.view();
     view.grove_families = grove_families_.view(), view.places = places_.view();
-    view.grove_rounds = grove_rounds_.view(), view.grove_roots = grove_roots_.view();
-    view.leaf_sights = leaf_sights_.view();
+    view.grove_rounds = grove_rounds_.view(), view.tile_blocks = tile_blocks_.view();
+    view.leaf_sights = leaf_sights_.view(), view.leaf_above = leaf_above_.view();
     return view;
   }
 
@@ -75,8 +75,9 @@ class DeviceWalk {
   DeviceArray<GroveFamily> grove_families_{host_.grove_families};
   DeviceArray<GrovePlace> places_{host_.places};
   DeviceArray<GroveRound> grove_rounds_{host_.grove_rounds};
-  DeviceArray<GroveRoot> grove_roots_{host_.grove_roots};
+  DeviceArray<TileBlock> tile_blocks_{host_.tile_blocks};
   DeviceArray<LeafSight> leaf_sights_{host_.leaf_sights};
+  DeviceArray<LeafAbove> leaf_above_{host_.leaf_above};
 };
 
 // StoredRows with a copy on the device.
@@ -113,7 +114,8 @@ class DeviceFloats : public GuardedFloats {
   DeviceMemory memory_;
 };
 
-enum class Groves { without, with };
+// Small ones have a crown above them in small forests, too.
+enum class Groves { without, small, with };
 
 class CudaCase {
  public:
@@ -188,8 +190,10 @@ class CudaCase {
   }
 
   BlockWalk make_walk_for(Groves groves) {
-    const bool with = groves == Groves::with && layout_ == Layout::dense && cuda::takes_groves(params_without_walk());
-    return with ? make_block_walk_with_groves(contraction_.forest) : make_block_walk(contraction_.forest, kNoGroves);
+    const bool with =
+        groves != Groves::without && layout_ == Layout::dense && cuda::takes_groves(params_without_walk());
+    const GroveLimits limits = !with ? kNoGroves : groves == Groves::small ? kSharedGroves : kGroves;
+    return make_block_walk(contraction_.forest, limits);
   }
 
   void take_positions() {

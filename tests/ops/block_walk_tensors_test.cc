@@ -26,7 +26,7 @@ TEST(BlockWalkTensors, ComeBackAsTheyWere) {
     const BlockWalkTensors tensors = block_walk_tensors(forest, at::kCPU);
     check_block_walks(tensors.host, tensors.device);
     const Forest contracted = contract(forest).forest;
-    const BlockWalk walks[] = {make_block_walk(contracted, kNoGroves), make_block_walk_with_groves(contracted)};
+    const BlockWalk walks[] = {make_block_walk(contracted, kNoGroves), make_block_walk(contracted, kGroves)};
     for (const WalkKind kind : {WalkKind::without_groves, WalkKind::with_groves}) {
       const BlockWalk& walk = walks[static_cast<int>(kind)];
       const BlockWalkView view = block_walk_view(tensors.host, tensors.device, kind);
@@ -40,7 +40,8 @@ TEST(BlockWalkTensors, ComeBackAsTheyWere) {
       expect_equal(view.groves, walk.groves);
       expect_equal(view.tiles, walk.tiles), expect_equal(view.grove_families, walk.grove_families);
       expect_equal(view.places, walk.places), expect_equal(view.grove_rounds, walk.grove_rounds);
-      expect_equal(view.grove_roots, walk.grove_roots), expect_equal(view.leaf_sights, walk.leaf_sights);
+      expect_equal(view.tile_blocks, walk.tile_blocks), expect_equal(view.leaf_sights, walk.leaf_sights);
+      expect_equal(view.leaf_above, walk.leaf_above);
     }
     EXPECT_EQ(tensors.num_places, static_cast<int64_t>(walks[1].places.size()));
     EXPECT_EQ(tensors.num_rests, walks[1].totals.has_wide ? forest.num_leaves() : 0);

@@ -40,15 +40,18 @@ int64_t take_saved(const AttentionParams& params, Keep keep, float* saved, Call&
     call.log_sum = parts.take<LogSum>(rows);
     call.mass = parts.take(rows);
   }
-  if (keep == Keep::for_backward && takes_groves(params)) {
+  call.value = call.out;
+  if (takes_groves(params)) {
     const auto place_rows = static_cast<int64_t>(params.walk.places.size()) * params.heads;
-    call.place_mean = parts.take(place_rows * 3 * kFastDim);
+    call.place_mean = parts.take<uint32_t>(place_rows * 3 * kFastDim);
     call.place_y = parts.take(place_rows * kFastDim);
     call.place_energy = parts.take(place_rows);
     call.place_local_mass = parts.take(place_rows);
-    const int64_t values = params.walk.totals.num_leaves * params.heads * kFastDim / 2;  // of a half type
-    call.leaf_value = parts.take(values);
-    if (params.walk.totals.has_wide) call.leaf_rest = parts.take(values);
+    if (keep == Keep::for_backward) {
+      const int64_t row = params.heads * kFastDim, values = params.walk.totals.num_leaves * row / 2;  // of a half type
+      call.value = {parts.take(values), row, kFastDim};
+      if (params.walk.totals.has_wide) call.value_rest = {parts.take(values), row, kFastDim};
+    }
   }
   return parts.size();
 }
@@ -69,11 +72,10 @@ int64_t take_workspace(const AttentionParams& params, float* workspace, Call& ca
     call.pull = parts.take(rows);
     call.reach = parts.take(rows);
     const auto place_rows = static_cast<int64_t>(params.walk.places.size()) * params.heads;
-    const auto family_rows = static_cast<int64_t>(params.walk.grove_families.size()) * params.heads;
-    call.family_grad_y = parts.take(family_rows * kFastDim);
-    call.family_dot = parts.take(family_rows);
+    call.place_grad_y = parts.take<uint32_t>(place_rows * kFastDim);
+    call.place_dot = parts.take(place_rows), call.place_inner_gain = parts.take(place_rows);
     call.place_gradient = parts.take(place_rows * 3 * kFastDim);
-    call.place_mass = parts.take(place_rows);
+    call.place_mass = parts.take(place_rows), call.place_root_mass = parts.take(place_rows);
     call.place_grad_energy = parts.take(place_rows);
   }
   if (params.heads != params.key_heads) {
@@ -93,8 +95,8 @@ Call call_of(const AttentionParams& params) {
   call.rounds = walk.rounds.data(), call.units = walk.units.data(), call.wide_tiles = walk.wide_tiles.data();
   call.groves = walk.groves.data(), call.tiles = walk.tiles.data();
   call.grove_families = walk.grove_families.data(), call.places = walk.places.data();
-  call.grove_rounds = walk.grove_rounds.data(), call.grove_roots = walk.grove_roots.data();
-  call.leaf_sights = walk.leaf_sights.data();
+  call.grove_rounds = walk.grove_rounds.data(), call.tile_blocks = walk.tile_blocks.data();
+  call.leaf_sights = walk.leaf_sights.data(), call.leaf_above = walk.leaf_above.data();
   call.num_nodes = walk.totals.num_nodes, call.num_leaves = walk.totals.num_leaves;
   call.heads = static_cast<int>(params.heads), call.group = static_cast<int>(params.heads / params.key_heads);
   call.dim = static_cast<int>(params.dim), call.value_dim = static_cast<int>(params.value_dim);
@@ -140,7 +142,8 @@ void forward(const AttentionParams& params, const ForwardResult& result, void* s
   take_saved(params, result.keep, result.saved, call);
   bare_leaves_forward(call, params, stream);
   if (params.tie == Tie::none) return untied_forward(call, params, stream);
-  groves_forward(call, params, stream);
+  groves_leaves_forward(call, params, stream);
+  groves_places_forward(call, params, stream);
   crown_up(call, params, stream);
   crown_down(call, params, stream);
   groves_finish(call, params, stream);

@@ -54,9 +54,6 @@ const char* why_not(const AttentionParams& params);
 // queries, no positions. Then every row of every tensor must lie at 16 bytes.
 bool takes_groves(const AttentionParams& params);
 
-// Whether the current device has the shared memory for walks with kLargeGroves.
-bool large_groves_fit();
-
 // Floats that forward fills, for itself alone or also for backward.
 enum class Keep { nothing, for_backward };
 int64_t saved_size(const AttentionParams& params, Keep keep = Keep::for_backward);

@@ -27,8 +27,9 @@ struct Call {
   const GroveFamily* grove_families = nullptr;
   const GrovePlace* places = nullptr;
   const GroveRound* grove_rounds = nullptr;
-  const GroveRoot* grove_roots = nullptr;
+  const TileBlock* tile_blocks = nullptr;
   const LeafSight* leaf_sights = nullptr;
+  const LeafAbove* leaf_above = nullptr;
   int64_t num_nodes = 0, num_leaves = 0;
 
   int heads = 1, group = 1;  // heads that share a key head
@@ -45,11 +46,13 @@ struct Call {
   float* y = nullptr;                                             // of slots; a(C) on the way up
   float *energy = nullptr, *mass = nullptr;                       // of slots: e, pi
   LogSum *log_sum = nullptr, *leaf_log_sum = nullptr;             // of slots: g; of leaves: t
-  // of places inside their grove, and a(C) of leaves, with what rounding left of it in wide families; nullptr: no
-  // backward pass will come, or there are none
-  float *place_mean = nullptr, *place_y = nullptr;  // of q, k and v; y
+  // of places inside their grove
+  uint32_t* place_mean = nullptr;  // of q, k and v, as pairs of numbers of the half type
+  float* place_y = nullptr;        // a(C) on the way up
   float *place_energy = nullptr, *place_local_mass = nullptr;
-  void *leaf_value = nullptr, *leaf_rest = nullptr;
+  // a(C) of leaves of groves: `out` where no backward pass will come; and what rounding left of it in wide families,
+  // without data: there are none
+  Rows value, value_rest;
 
   // backward
   Rows grad_out, grad_q, grad_k, grad_v;
@@ -60,10 +63,12 @@ struct Call {
   float *grad_mean_q = nullptr, *grad_mean_k = nullptr, *grad_mean_v = nullptr;
   float *pull = nullptr, *reach = nullptr;  // of slots: the gradient of a score is p · (pull + reach · grad_y · v)
   float* leaf_pull = nullptr;
-  float *family_grad_y = nullptr, *family_dot = nullptr;  // of groves' families: sums of grad_out, and of grad_out ·
-                                                          // out as it is inside the grove
-  float* place_gradient = nullptr;                        // of places: of the means of q, k and v
-  float *place_mass = nullptr, *place_grad_energy = nullptr;
+  // of places: the mean of grad_out over the leaves below, as pairs; the sum of grad_out · out as it is inside the
+  // grove, and the same without y of the place
+  uint32_t* place_grad_y = nullptr;
+  float *place_dot = nullptr, *place_inner_gain = nullptr;
+  float* place_gradient = nullptr;                                                        // of the means of q, k and v
+  float *place_mass = nullptr, *place_root_mass = nullptr, *place_grad_energy = nullptr;  // pi; of the grove's root
   float *leaf_grad_k = nullptr, *leaf_grad_v = nullptr;  // of each head, where heads share keys
   float* grad_position = nullptr;                        // of nodes, then of leaves towards themselves
 };
@@ -90,7 +95,8 @@ void untied_forward(const Call& call, const AttentionParams& params, cudaStream_
 void untied_backward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 
 // Groves.
-void groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
+void groves_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
+void groves_places_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_finish(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_places(const Call& call, const AttentionParams& params, cudaStream_t stream);

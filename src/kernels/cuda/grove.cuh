@@ -56,7 +56,7 @@ struct TileRows {
 // A grove and head as a block sees them.
 struct GroveView {
   const Call& call;
-  const BlockGrove& grove;
+  BlockGrove grove;  // a copy: through a reference it would be read again behind every wait
   int head;
 
   __device__ GroveTile tile(int t) const { return call.tiles[grove.tile_begin + t]; }
@@ -68,17 +68,11 @@ struct GroveView {
   // Rows of [.., heads] and [.., heads, 64] arrays
   __device__ int64_t slot_row(const GroveFamily& its) const { return its.slot * call.heads + head; }
   __device__ int64_t place_row(int place) const { return (grove.place_begin + place) * call.heads + head; }
-  __device__ int64_t family_row(int family) const { return (grove.family_begin + family) * call.heads + head; }
   __device__ int64_t leaf_row(int row) const { return leaf(row) * call.heads + head; }
 
   template <class T>
   __device__ T* row_of_leaf(const Rows& rows, int row) const {
     return static_cast<T*>(rows.data) + leaf(row) * rows.row_stride + head * rows.head_stride;
-  }
-  // a(C) of a leaf
-  template <class T>
-  __device__ T* leaf_value(int row) const {
-    return static_cast<T*>(call.leaf_value) + leaf_row(row) * kChannels;
   }
   // Channels 2 · lane and 2 · lane + 1.
   template <class T>
@@ -100,7 +94,6 @@ struct GroveView {
     rows.sees_itself = call.include_self;
     return rows;
   }
-  __device__ TileRows place_rows(const GroveTile& tile) const { return place_rows(tile, *this); }
   template <class Tables>
   __device__ TileRows place_rows(const GroveTile& tile, const Tables& tables) const {
     TileRows rows;
@@ -281,38 +274,59 @@ __device__ __forceinline__ void wait_for_tiles() {
   __syncwarp();
 }
 
-// The rows of a block's places in shared memory: means of q, k, v and, on the way back, of grad_out, each as two tiles
-// of the half type, and numbers.
-template <int kArrays, int kNumbers>
-struct Places {
-  uint32_t rows;
-  int count;
+// Floats of places as pairs of numbers of the half type: a row is 64 high parts, then 64 low ones. Channels 2 · lane
+// and 2 · lane + 1.
+template <class T>
+__device__ __forceinline__ void write_split(uint32_t* rows, int64_t row, float2 x) {
+  uint32_t* const to = rows + row * kChannels + lane_of_thread();
+  const uint32_t high = pack2<T>(x.x, x.y);
+  to[0] = high, to[kChannels / 2] = rest_of<T>(x.x, x.y, high);
+}
+template <class T>
+__device__ __forceinline__ float2 read_split(const uint32_t* rows, int64_t row) {
+  const uint32_t* const from = rows + row * kChannels + lane_of_thread();
+  const float2 high = unpack2<T>(from[0]), low = unpack2<T>(from[kChannels / 2]);
+  return make_float2(high.x + low.x, high.y + low.y);
+}
+// Brings a tile of such rows, [places, heads, arrays], in the background.
+template <class T>
+__device__ __forceinline__ void load_split(const GroveView& view, Tile to, const GroveTile& tile, uint32_t* rows,
+                                           int arrays, int array) {
+  const int64_t stride = int64_t{2} * arrays * kChannels;
+  Rows part = {reinterpret_cast<T*>(rows) + 2 * array * kChannels, view.call.heads * stride, stride};
+  load_tile<T>(to.high, part, view.grove.place_begin + tile.row, tile.num_rows, view.head);
+  part.data = static_cast<T*>(part.data) + kChannels;
+  load_tile<T>(to.low, part, view.grove.place_begin + tile.row, tile.num_rows, view.head);
+}
 
-  static __host__ __device__ size_t size(int most) {
-    return size_t{2} * kArrays * most * kRowBytes + sizeof(float) * kNumbers * most;
-  }
+// A block's warps have a tile each, of those of a tile block, and a head.
+struct WarpTile {
+  TileBlock block;
+  int head;
 
-  __device__ uint32_t low() const { return count * kRowBytes; }
-  __device__ uint32_t row(int array, int place) const { return rows + (2 * array * count + place) * kRowBytes; }
-  __device__ Tile tile(PlaceArray array, const GroveTile& tile) const {
-    const uint32_t high = row(array, tile.row);
-    return {high, high + low(), tile.num_rows - 1};
-  }
-  // a row's chunks are exchanged by its place in its tile
-  template <class T>
-  __device__ void set(PlaceArray array, int place, float2 x) const {
-    const uint32_t high = row(array, place & ~(kRows - 1));
-    write_pair<T>(Tile{high, high + low()}, place & (kRows - 1), x);
-  }
-  __device__ float& number(int which, int place) const {
-    return shared_at<float>(rows + 2 * kArrays * count * kRowBytes + 4 * (which * count + place));
-  }
-
-  // The same memory as a row of floats: channels [0, 32) in high, the rest in low.
-  template <class Value>
-  __device__ Value& floats(PlaceArray array, int place, int channel) const {
-    return shared_at<Value>(row(array, place) + (channel < 32 ? 0 : low()) + 4 * (channel % 32));
-  }
+  __device__ explicit WarpTile(const Call& call)
+      : block(call.tile_blocks[blockIdx.x / call.heads]), head(static_cast<int>(blockIdx.x % call.heads)) {}
+  __device__ bool is_there() const { return warp_of_thread() < block.num_tiles; }
+  __device__ GroveTile tile(const Call& call) const { return call.tiles[block.tile + warp_of_thread()]; }
 };
+
+template <class Function>
+void with_storage(const AttentionParams& params, const Function& function) {
+  params.storage == Storage::bfloat16 ? function.template operator()<__nv_bfloat16>()
+                                      : function.template operator()<__half>();
+}
+// With the storage and the warps of a block of tiles.
+template <class Function>
+void with_tile_blocks(const AttentionParams& params, const Function& function) {
+  with_storage(params, [&]<class T>() {
+    params.walk.totals.block_tiles <= 8 ? function.template operator()<T, 8>() : function.template operator()<T, 16>();
+  });
+}
+inline dim3 grid_of_tiles(const Call& call, const AttentionParams& params) {
+  return dim3(static_cast<unsigned>(params.walk.tile_blocks.size() * call.heads));
+}
+inline dim3 grid_of_groves(const Call& call, const AttentionParams& params) {
+  return dim3(static_cast<unsigned>(params.walk.groves.size() * call.heads));
+}
 
 }  // namespace ramify::cuda

@@ -1,35 +1,9 @@
-// What the passes back through groves share: launches over tiles, what rows' weights pull at, what comes from above.
+// What the passes back through groves share: what rows' weights pull at, what comes from above.
 #pragma once
 
 #include "kernels/cuda/grove.cuh"
 
 namespace ramify::cuda {
-
-constexpr int kTileWarps = 8;
-
-// A block has up to 8 tiles of a grove and head, a warp each.
-struct TileItem {
-  int head;
-  int64_t grove;
-  int tile;
-};
-__device__ __forceinline__ TileItem tile_item(const Call& call, int chunks) {
-  const int64_t item = blockIdx.x / call.heads;
-  return {static_cast<int>(blockIdx.x % call.heads), item / chunks,
-          static_cast<int>(item % chunks) * kTileWarps + warp_of_thread()};
-}
-
-template <class Function>
-void with_storage(const AttentionParams& params, const Function& function) {
-  params.storage == Storage::bfloat16 ? function.template operator()<__nv_bfloat16>()
-                                      : function.template operator()<__half>();
-}
-inline int chunks_of(const AttentionParams& params) {
-  return static_cast<int>((params.walk.totals.grove_tiles + kTileWarps - 1) / kTileWarps);
-}
-inline dim3 grid_of(const Call& call, const AttentionParams& params, int chunks = 1) {
-  return dim3(static_cast<unsigned>(params.walk.groves.size() * call.heads * chunks));
-}
 
 // What a row's weights pull at: the gradient of a score is p · (pull + reach · grad_out · v).
 struct Looking {

@@ -6,13 +6,13 @@
 namespace ramify::cuda {
 namespace {
 
-template <class T>
+template <class T, int kWarps>
 struct BackwardLeaves {
   GroveView view;
   uint32_t staging;  // of this warp: tiles of q, k, v, grad_out, and three rows from above
 
   static constexpr int kStagedTiles = 4, kAbove = kStagedTiles * kTileBytes, kWarpMemory = kAbove + 3 * kChannels * 4;
-  static constexpr int kMemory = kTileWarps * kWarpMemory;
+  static constexpr int kMemory = kWarps * kWarpMemory;
   __device__ BackwardLeaves(const Call& call, const BlockGrove& grove, int head)
       : view{call, grove, head}, staging(warp_of_thread() * kWarpMemory) {}
 
@@ -178,9 +178,9 @@ struct BackwardLeaves {
     return looking;
   }
 
-  // A tile of a family of several: its rows look at all tiles of keys, then all tiles of rows look at its keys. Where
-  // the family is in this block all of them are staged, and stay so; else they are brought one after the other.
-  __device__ void differentiate_wide(const TileRows& rows, int own, bool is_here) const {
+  // A tile of a family of several: its rows look at all tiles of keys, then all tiles of rows look at its keys, which
+  // are all staged, and stay so.
+  __device__ void differentiate_wide(const TileRows& rows) const {
     const Call& call = view.call;
     const GroveTile& tile = rows.tile;
     const FamilyAbove from = above(family_of_row(rows, 0));
@@ -188,65 +188,52 @@ struct BackwardLeaves {
     const auto part_of_family = [&](int t) {
       return GroveTile{tile.key + t * kRows, min(kRows, tile.num_keys - t * kRows), tile.key, tile.num_keys};
     };
-    const int num_tiles = (tile.num_keys + kRows - 1) / kRows;
+    const int num_tiles = (tile.num_keys + kRows - 1) / kRows, own = (tile.row - tile.key) / kRows;
     {
       const Looking looking = wide_looking(tile, from);
       const RowSight sight(tile, call);
       float grad_q[8][4];
       share_staged(part, kQ, grad_q);
       for (int t = 0; t < num_tiles; ++t) {
-        const GroveTile keys = part_of_family(t);
-        if (!is_here) bring(kK, kV, keys);
         float s[2][4], grad_p[2][4];
-        weigh(sight, tile, 0, keys.row, is_here ? t - own : 0, s, grad_p);
+        weigh(sight, tile, 0, tile.key + t * kRows, t - own, s, grad_p);
         differentiate(looking, inverse, call.scale, s, grad_p);
-        add_gradient<T, false, false>(grad_q, s, staged(kK, is_here ? t - own : 0));
+        add_gradient<T, false, false>(grad_q, s, staged(kK, t - own));
       }
       store_directly<T>(call.grad_q, view.leaf(tile.row), tile.num_rows, view.head, grad_q);
     }
-    if (!is_here) bring(kK, kV, tile);
     float grad_k[8][4], grad_v[8][4];
     share_staged(part, kK, grad_k), share_staged(part, kV, grad_v);
     for (int t = 0; t < num_tiles; ++t) {
       const GroveTile other = part_of_family(t);
-      if (!is_here) bring(kQ, kGradY, other);
       const Looking looking = wide_looking(other, from);
       float s[2][4], grad_p[2][4];
-      const int away = is_here ? t - own : 0;
-      weigh(RowSight(other, call), other, away, tile.row, 0, s, grad_p);
+      weigh(RowSight(other, call), other, t - own, tile.row, 0, s, grad_p);
       differentiate(looking, inverse, call.scale, s, grad_p);
-      add_gradient<T, false, true>(grad_k, s, staged(kQ, away));
-      add_gradient<T, false, true>(grad_v, grad_p, staged(kGradY, away));
+      add_gradient<T, false, true>(grad_k, s, staged(kQ, t - own));
+      add_gradient<T, false, true>(grad_v, grad_p, staged(kGradY, t - own));
     }
     store_directly<T>(call.grad_k, view.leaf(tile.row), tile.num_rows, view.head, grad_k);
     store_directly<T>(call.grad_v, view.leaf(tile.row), tile.num_rows, view.head, grad_v);
   }
-  __device__ void bring(PlaceArray a, PlaceArray b, const GroveTile& tile) const {
-    __syncwarp();
-    load(a, tile.row, tile.num_rows), load(b, tile.row, tile.num_rows);
-    wait_for_tiles();
-  }
 
   // Every warp of the block comes here, those behind the last tile, too.
-  __device__ void run(int t) const {
-    const bool has_tile = t < view.grove.num_leaf_tiles;
+  __device__ void run(const WarpTile& own) const {
     TileRows rows;
-    if (has_tile) {
-      const GroveTile tile = view.tile(t);
+    if (own.is_there()) {
+      const GroveTile tile = own.tile(view.call);
 #pragma unroll
       for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
       rows = view.leaf_rows(tile);
       if (rows.num_families() == 1) load_above(rows);
     }
-    if (view.grove.has_wide) {
+    if (own.block.has_wide) {
       wait_for_tiles();
       __syncthreads();
     }
-    if (!has_tile) return;
-    const GroveTile& tile = rows.tile;
-    if (tile.num_keys > kRows) {
-      const int own = (tile.row - tile.key) / kRows, last = warp_of_thread() - own + (tile.num_keys - 1) / kRows;
-      differentiate_wide(rows, own, warp_of_thread() >= own && last < kTileWarps);
+    if (!own.is_there()) return;
+    if (rows.tile.num_keys > kRows) {
+      differentiate_wide(rows);
     } else if (!view.call.is_causal && rows.is_one_family_of_16()) {
       differentiate_tile(rows, FullSight{view.call.include_self});
     } else {
@@ -255,20 +242,19 @@ struct BackwardLeaves {
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kTileWarps * 32, 3)
-    grove_leaves_kernel(const __grid_constant__ Call call, int chunks) {
-  const TileItem item = tile_item(call, chunks);
-  BackwardLeaves<T>(call, call.groves[item.grove], item.head).run(item.tile);
+template <class T, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
+    grove_leaves_kernel(const __grid_constant__ Call call) {
+  const WarpTile own(call);
+  BackwardLeaves<T, kWarps>(call, call.groves[own.block.grove], own.head).run(own);
 }
 
 }  // namespace
 
 void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const int chunks = chunks_of(params);
-  const dim3 grid = grid_of(call, params, chunks);
-  with_storage(params, [&]<class T>() {
-    launch(grove_leaves_kernel<T>, grid, kTileWarps * 32, BackwardLeaves<T>::kMemory, stream, call, chunks);
+  with_tile_blocks(params, [&]<class T, int kWarps>() {
+    launch(grove_leaves_kernel<T, kWarps>, grid_of_tiles(call, params), kWarps * 32, BackwardLeaves<T, kWarps>::kMemory,
+           stream, call);
   });
 }
 

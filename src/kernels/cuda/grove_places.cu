@@ -1,68 +1,69 @@
-// Tied queries in groves, backward: places, from the roots of a grove down, after grove_sums.cu (docs/algorithm.md,
-// section 4; docs/kernels.md).
+// Tied queries in groves, backward: places, from the roots of a grove down, after grove_sums.cu: a block for a grove
+// and head, a warp for a tile. Rounds leave each other what they found in global memory (docs/algorithm.md, section 4;
+// docs/kernels.md).
 #include "kernels/cuda/grove_gradient.cuh"
+#include "kernels/cuda/place_tables.cuh"
 
 namespace ramify::cuda {
 namespace {
 
-constexpr int kPlaceWarps = 4;
-
 template <class T>
 struct BackwardPlaces {
-  enum Number { kEnergy, kInnerGain, kMass, kRootMass, kGradEnergy, kNumbers };
-  using Memory = Places<4, kNumbers>;
-
   GroveView view;
-  Memory places;
+  PlaceTables tables;
+  uint32_t staging;  // of this warp: means of q, k, v and grad_out, split
 
-  __device__ void fill_place(int p) const {
+  static constexpr int kWarpMemory = 4 * 2 * kTileBytes;
+  static __host__ __device__ uint32_t block_memory(int most_places) {
+    return (PlaceTables::size(most_places) + kRowBytes - 1) / kRowBytes * kRowBytes;
+  }
+  __device__ BackwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places)
+      : view{call, grove, head},
+        tables{grove, 0, most_places},
+        staging(block_memory(most_places) + warp_of_thread() * kWarpMemory) {}
+
+  __device__ Tile staged(int array) const {
+    const uint32_t high = staging + 2 * array * kTileBytes;
+    return {high, high + kTileBytes};
+  }
+
+  // A row and its family, pi and the gradient of e of that, and pi of the grove's root.
+  struct Row {
+    GrovePlace place;
+    GroveFamily family;
+    FamilyAbove from;
+    float root_mass = 1, energy = 0, inner_gain = 0;
+  };
+  __device__ Row row_at(int p) const {
     const Call& call = view.call;
-    const GrovePlace place = view.place(p);
-    if (place.family < 0) return;
-    float2 grad_y;
-    float energy = minus_infinity(), inner_gain = 0;
-    if (place.leaf_row >= 0) {
-      places.template set<T>(kQ, p, view.leaf_pair<T>(call.q, place.leaf_row));
-      places.template set<T>(kK, p, view.leaf_pair<T>(call.k, place.leaf_row));
-      places.template set<T>(kV, p, view.leaf_pair<T>(call.v, place.leaf_row));
-      grad_y = view.leaf_pair<T>(call.grad_out, place.leaf_row);
+    Row row;
+    row.place = tables.place(p), row.family = tables.family(row.place.family);
+    const int64_t own = view.place_row(p);
+    row.energy = call.place_energy[own], row.inner_gain = call.place_inner_gain[own];
+    if (row.family.place < 0) {
+      row.from = root_above(view, row.family), row.root_mass = row.from.mass;
     } else {
-      const auto* means = reinterpret_cast<const float2*>(call.place_mean + 3 * view.place_row(p) * kChannels);
-#pragma unroll
-      for (int a = 0; a < 3; ++a) {
-        places.template set<T>(static_cast<PlaceArray>(a), p, means[a * kChannels / 2 + lane_of_thread()]);
-      }
-      const int64_t row = view.family_row(place.own_family);
-      grad_y = reinterpret_cast<const float2*>(call.family_grad_y + row * kChannels)[lane_of_thread()];
-      const float2 y = reinterpret_cast<const float2*>(call.place_y + view.place_row(p) * kChannels)[lane_of_thread()];
-      inner_gain = call.family_dot[row] - warp_sum(y.x * grad_y.x + y.y * grad_y.y);
-      energy = call.place_energy[view.place_row(p)];
-      const float inverse = fast_inverse(static_cast<float>(place.size));  // a mean: float16 ends at 65504
-      grad_y.x *= inverse, grad_y.y *= inverse;
+      const int64_t above = view.place_row(row.family.place);
+      row.from = {call.place_mass[above], call.place_grad_energy[above]}, row.root_mass = call.place_root_mass[above];
     }
-    places.template set<T>(kGradY, p, grad_y);
-    if (lane_of_thread() == 0) places.number(kEnergy, p) = energy, places.number(kInnerGain, p) = inner_gain;
+    return row;
   }
 
-  __device__ FamilyAbove above(int place, const GroveFamily& family) const {
-    if (place < 0) return root_above(view, family);
-    return {places.number(kMass, place), places.number(kGradEnergy, place)};
-  }
-  // Where the gradient of a place's mean lies once its own tile is done.
-  __device__ static PlaceArray gradient_of(PlaceArray array) {
-    return array == kK ? kGradY : array;
-  }
-
-  // Gradients of the means of a tile's places take the places of the means; those of leaves go to the tensors.
   __device__ void differentiate_tile(const GroveTile& tile) const {
-    const TileRows rows = view.place_rows(tile);
-    const RowSight sight(rows, view.call.is_causal);
+    const Call& call = view.call;
+    __syncwarp();
+#pragma unroll
+    for (int a = 0; a < 3; ++a) load_split<T>(view, staged(a), tile, call.place_mean, 3, a);
+    load_split<T>(view, staged(kGradY), tile, call.place_grad_y, 1, 0);
+    const TileRows rows = view.place_rows(tile, tables);
+    const RowSight sight(rows, call.is_causal);
     float s[2][4] = {}, grad_p[2][4] = {}, offset[2][2];
     log_sizes(rows, offset);
-    add_scores<T, true>(s, places.tile(kQ, tile), places.tile(kK, tile));
-    add_scores<T, true>(grad_p, places.tile(kGradY, tile), places.tile(kV, tile));
+    wait_for_tiles();
+    add_scores<T, true>(s, staged(kQ), staged(kK));
+    add_scores<T, true>(grad_p, staged(kGradY), staged(kV));
     TileSoftmax softmax;
-    softmax.take(sight, tile.row, offset, view.call.scale, s);
+    softmax.take(sight, tile.row, offset, call.scale, s);
     const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
     Looking looking;
 #pragma unroll
@@ -70,100 +71,87 @@ struct BackwardPlaces {
       float gain = gain_of(s, grad_p, h, inverse[h]);
       if (row_of(h) >= tile.num_rows) continue;
       const int p = tile.row + row_of(h);
-      const GrovePlace place = view.place(p);
-      const GroveFamily family = view.family(place.family);
-      const FamilyAbove from = above(family.place, family);
-      const Gates gates(places.number(kEnergy, p), softmax.log_sum(h));
-      const auto size = static_cast<float>(place.size);
-      const float root_mass = family.place >= 0 ? places.number(kRootMass, family.place) : from.mass;
-      const float grad_total = size * fast_inverse(static_cast<float>(family.size)) * from.grad_energy;
+      const Row row = row_at(p);
+      const Gates gates(row.energy, softmax.log_sum(h));
+      const auto size = static_cast<float>(row.place.size);
+      const float mass = row.from.mass;
+      const float grad_total = size * fast_inverse(static_cast<float>(row.family.size)) * row.from.grad_energy;
       gain *= size;  // rows hold means of grad_out
-      const float delta = gates.given * (root_mass * places.number(kInnerGain, p) - from.mass * gates.kept * gain);
-      looking.pull[h] = gates.given * grad_total - delta - from.mass * gates.given * gain;
-      looking.reach[h] = from.mass * gates.given * size;
-      if (warp_of_thread() == 0 && lane_of_thread() % 4 == 0) {
-        places.number(kGradEnergy, p) = delta + gates.kept * grad_total;
-        places.number(kMass, p) = from.mass * gates.kept, places.number(kRootMass, p) = root_mass;
-      }
+      const float delta = gates.given * (row.root_mass * row.inner_gain - mass * gates.kept * gain);
+      looking.pull[h] = gates.given * grad_total - delta - mass * gates.given * gain;
+      looking.reach[h] = mass * gates.given * size;
+      if (lane_of_thread() % 4 != 0) continue;
+      const int64_t own = view.place_row(p);
+      call.place_grad_energy[own] = delta + gates.kept * grad_total;
+      call.place_mass[own] = mass * gates.kept, call.place_root_mass[own] = row.root_mass;
     }
-    differentiate(looking, inverse, view.call.scale, s, grad_p);
-    // an array a warp
-    float c[8][4] = {};
-    const int array = warp_of_thread();
-    if (array == kQ) add_gradient<T, true, false>(c, s, places.tile(kK, tile));
-    if (array == kK) add_gradient<T, true, true>(c, s, places.tile(kQ, tile));
-    if (array == kV) add_gradient<T, true, true>(c, grad_p, places.tile(kGradY, tile));
-    __syncthreads();
-    if (array <= kV) set_gradient(tile, static_cast<PlaceArray>(array), c);
+    differentiate(looking, inverse, call.scale, s, grad_p);
+    put_gradient<false>(tile, kQ, s, kK);
+    put_gradient<true>(tile, kK, s, kQ);
+    put_gradient<true>(tile, kV, grad_p, kGradY);
   }
-  // Adds each row's share of what its family's mean got.
-  __device__ void set_gradient(const GroveTile& tile, PlaceArray array, const float (&c)[8][4]) const {
+  // The gradient of the means of an array: what the tile gives, and each row's share of what its family's mean got.
+  // That of a leaf goes to its tensor.
+  template <bool kTranspose>
+  __device__ void put_gradient(const GroveTile& tile, PlaceArray array, const float (&weights)[2][4],
+                               PlaceArray of) const {
+    const Call& call = view.call;
+    float c[8][4] = {};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (row_of(h) >= tile.num_rows) continue;
-      const int p = tile.row + row_of(h);
-      const GrovePlace place = view.place(p);
-      const GroveFamily family = view.family(place.family);
+      const GrovePlace place = tables.place(tile.row + row_of(h));
+      const GroveFamily family = tables.family(place.family);
+      const float* from = family.place >= 0 ? gradient_row(family.place, array) : root_gradient(view, family, array);
+      if (!from) continue;
       const float part = static_cast<float>(place.size) * fast_inverse(static_cast<float>(family.size));
-      const float* root = family.place >= 0 ? nullptr : root_gradient(view, family, array);
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        const int channel = column_of(n, 0);
-        float2 x = make_float2(c[n][2 * h], c[n][2 * h + 1]), above = make_float2(0, 0);
-        if (family.place >= 0) {
-          above = places.template floats<float2>(gradient_of(array), family.place, channel);
-        } else if (root) {
-          above = *reinterpret_cast<const float2*>(root + channel);
+        const float2 x = *reinterpret_cast<const float2*>(from + column_of(n, 0));
+        c[n][2 * h] = part * x.x, c[n][2 * h + 1] = part * x.y;
+      }
+    }
+    add_gradient<T, true, kTranspose>(c, weights, staged(of));
+    const Rows& leaves = array == kQ ? call.grad_q : array == kK ? call.grad_k : call.grad_v;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) >= tile.num_rows) continue;
+      const int p = tile.row + row_of(h), leaf = tables.place(p).leaf_row;
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const float2 x = make_float2(c[n][2 * h], c[n][2 * h + 1]);
+        if (leaf >= 0) {
+          *reinterpret_cast<uint32_t*>(view.row_of_leaf<T>(leaves, leaf) + column_of(n, 0)) = pack2<T>(x.x, x.y);
+        } else {
+          *reinterpret_cast<float2*>(gradient_row(p, array) + column_of(n, 0)) = x;
         }
-        x.x += part * above.x, x.y += part * above.y;
-        places.template floats<float2>(gradient_of(array), p, channel) = x;
       }
     }
   }
-
-  // A place's gradients: to the leaf that it is, or to where the leaves of its family find them.
-  __device__ void deliver(int p) const {
-    const Call& call = view.call;
-    const GrovePlace place = view.place(p);
-    if (place.family < 0 || place.own_family >= view.grove.num_leaf_families) return;
-    const bool is_leaf = place.leaf_row >= 0;
-#pragma unroll
-    for (int a = 0; a < 3; ++a) {
-      const auto array = static_cast<PlaceArray>(a);
-      const float2 x = places.template floats<float2>(gradient_of(array), p, 2 * lane_of_thread());
-      if (is_leaf) {
-        const Rows& rows = array == kQ ? call.grad_q : array == kK ? call.grad_k : call.grad_v;
-        reinterpret_cast<uint32_t*>(view.row_of_leaf<T>(rows, place.leaf_row))[lane_of_thread()] = pack2<T>(x.x, x.y);
-      } else {
-        reinterpret_cast<float2*>(call.place_gradient + (3 * view.place_row(p) + a) * kChannels)[lane_of_thread()] = x;
-      }
-    }
-    if (is_leaf || lane_of_thread() != 0) return;
-    call.place_mass[view.place_row(p)] = places.number(kMass, p);
-    call.place_grad_energy[view.place_row(p)] = places.number(kGradEnergy, p);
+  __device__ float* gradient_row(int place, PlaceArray array) const {
+    return view.call.place_gradient + (3 * view.place_row(place) + array) * kChannels;
   }
 
   __device__ void run() const {
-    const BlockGrove& grove = view.grove;
-#pragma unroll 4
-    for (int p = warp_of_thread(); p < grove.num_places; p += kPlaceWarps) fill_place(p);
+    tables.load(view.call);
+    wait_for_tiles();
     __syncthreads();
-    for (int r = grove.num_rounds - 1; r >= 0; --r) {
-      const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
-      for (int t = round.tile_begin; t < round.tile_end; ++t) differentiate_tile(view.tile(t));
+    for (int r = view.grove.num_rounds - 1; r >= 0; --r) {
+      const GroveRound round = tables.round(r);
+      for (int t = round.tile_begin + warp_of_thread(); t < round.tile_end; t += warps_of_block()) {
+        differentiate_tile(tables.tile(t));
+      }
       __syncthreads();
     }
-#pragma unroll 4
-    for (int p = warp_of_thread(); p < grove.num_places; p += kPlaceWarps) deliver(p);
   }
 };
 
 template <class T>
-__global__ void __launch_bounds__(kPlaceWarps * 32, 5)
+__global__ void __launch_bounds__(kPlaceWarps * 32, 1)
     grove_places_kernel(const __grid_constant__ Call call, int most_places) {
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
-  if (grove.num_places > 0) BackwardPlaces<T>{{call, grove, item.head}, {0, most_places}}.run();
+  if (grove.num_places > 0) BackwardPlaces<T>(call, grove, item.head, most_places).run();
 }
 
 }  // namespace
@@ -172,8 +160,9 @@ void groves_places(const Call& call, const AttentionParams& params, cudaStream_t
   const auto most_places = static_cast<int>(params.walk.totals.grove_places);
   if (most_places == 0) return;
   with_storage(params, [&]<class T>() {
-    launch(grove_places_kernel<T>, grid_of(call, params), kPlaceWarps * 32,
-           BackwardPlaces<T>::Memory::size(most_places), stream, call, most_places);
+    const PlaceBlock block(params, BackwardPlaces<T>::block_memory(most_places), BackwardPlaces<T>::kWarpMemory);
+    launch(grove_places_kernel<T>, grid_of_groves(call, params), block.warps * 32, block.memory, stream, call,
+           most_places);
   });
 }
 

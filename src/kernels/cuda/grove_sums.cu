@@ -3,44 +3,41 @@
 //     pi(C) · grad_pi(C) = sum over the leaves below C of grad_out · (out - y(C)),
 // so no weights are needed: families' sums of grad_out and of grad_out · out do, with out = y + pi · a(leaf) from what
 // was saved, since the result itself is rounded.
+#include <algorithm>
+
 #include "kernels/cuda/grove_gradient.cuh"
 
 namespace ramify::cuda {
 namespace {
 
+constexpr int kSumWarps = 16;  // most in a block
+
 template <class T>
 struct SumsOfGrove {
   GroveView view;
 
-  // Of a family of leaves: `gain` is the sum of grad_out · a(leaf), over all lanes.
-  __device__ void deliver_leaves(int f, int place, float2 sum, float gain) const {
-    deliver_leaves(f, place, sum, gain, family_value(place));
-  }
   // y and pi of a family inside the grove.
   struct FamilyValue {
     float2 y;
     float mass;
   };
+  __device__ float2 y_of(int place) const {
+    return reinterpret_cast<const float2*>(view.call.place_y + view.place_row(place) * kChannels)[lane_of_thread()];
+  }
   __device__ FamilyValue family_value(int place) const {
     if (place < 0) return {make_float2(0, 0), 1};
-    const int64_t row = view.place_row(place);
-    return {reinterpret_cast<const float2*>(view.call.place_y + row * kChannels)[lane_of_thread()],
-            view.call.place_local_mass[row]};
+    return {y_of(place), view.call.place_local_mass[view.place_row(place)]};
   }
-  __device__ void deliver_leaves(int f, int place, float2 sum, float gain, const FamilyValue& its) const {
-    deliver(f, place, sum, warp_sum(its.mass * gain + its.y.x * sum.x + its.y.y * sum.y));
+  // Of a family of `size` leaves: `gain` is the sum of grad_out · a(leaf), over all lanes.
+  __device__ void deliver_leaves(int f, int place, int size, float2 sum, float gain, const FamilyValue& its) const {
+    const float inner = warp_sum(its.mass * gain);
+    deliver(f, place, size, sum, inner, inner + warp_sum(its.y.x * sum.x + its.y.y * sum.y));
   }
-  __device__ float dot_with_y(int place, float2 x) const {
-    const float2 y =
-        reinterpret_cast<const float2*>(view.call.place_y + view.place_row(place) * kChannels)[lane_of_thread()];
-    return y.x * x.x + y.y * x.y;
-  }
-  __device__ void deliver(int f, int place, float2 sum, float dot) const {
+  __device__ void deliver(int f, int place, int size, float2 sum, float inner, float dot) const {
     const Call& call = view.call;
     if (place >= 0) {
-      const int64_t row = view.family_row(f);
-      reinterpret_cast<float2*>(call.family_grad_y + row * kChannels)[lane_of_thread()] = sum;
-      if (lane_of_thread() == 0) call.family_dot[row] = dot;
+      const float inverse = fast_inverse(static_cast<float>(size));  // a mean: float16 ends at 65504
+      set_place(place, make_float2(inverse * sum.x, inverse * sum.y), inner, dot);
       return;
     }
     const GroveFamily family = view.family(f);
@@ -49,6 +46,11 @@ struct SumsOfGrove {
       reinterpret_cast<float2*>(call.grad_y + row * kChannels)[lane_of_thread()] = sum;
       if (lane_of_thread() == 0) call.inner_gain[row] = call.mass[row] * dot;
     }
+  }
+  __device__ void set_place(int place, float2 grad_y, float inner, float dot) const {
+    const int64_t row = view.place_row(place);
+    write_split<T>(view.call.place_grad_y, row, grad_y);
+    if (lane_of_thread() == 0) view.call.place_inner_gain[row] = inner, view.call.place_dot[row] = dot;
   }
 
   // A tile that is one family or twig of 16, or all tiles of a wide family: eight channels of four rows a lane. Of a
@@ -60,9 +62,8 @@ struct SumsOfGrove {
     const int lane = lane_of_thread(), place = from_lane(rows.family_place, 0), num_rows = rows.tile.num_keys;
     const int64_t leaf = view.leaf(rows.tile.row);
     const T* grad = lane_chunk<T>(call.grad_out, leaf, view.head);
-    const int64_t first_value = ((leaf + lane / 8) * call.heads + view.head) * kChannels + 8 * (lane % 8);
-    const T* value = static_cast<const T*>(call.leaf_value) + first_value;
-    const T* rest = kIsWide ? static_cast<const T*>(call.leaf_rest) + first_value : nullptr;
+    const T* value = lane_chunk<T>(call.value, leaf, view.head);
+    const T* rest = kIsWide ? lane_chunk<T>(call.value_rest, leaf, view.head) : nullptr;
     const FamilyValue its = family_value(place);
     float sum[8] = {}, gain = 0;
     for (int first = 0; first < (kIsWide ? num_rows : kRows); first += 4 * kParts) {
@@ -73,8 +74,8 @@ struct SumsOfGrove {
         const int row = first + lane / 8 + 4 * i;
         if (kIsWide && row >= num_rows) continue;
         x[i] = *reinterpret_cast<const uint4*>(grad + (first + 4 * i) * call.grad_out.row_stride);
-        a[i] = *reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.heads * kChannels);
-        if (kIsWide) b[i] = *reinterpret_cast<const uint4*>(rest + (first + 4 * i) * call.heads * kChannels);
+        a[i] = *reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.value.row_stride);
+        if (kIsWide) b[i] = *reinterpret_cast<const uint4*>(rest + (first + 4 * i) * call.value.row_stride);
       }
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
@@ -109,7 +110,7 @@ struct SumsOfGrove {
       total.x = from_lane(total.x, lane / 4), total.y = from_lane(total.y, lane / 4);
       if (lane % 4 == w) own = total;
     }
-    deliver_leaves(rows.first_family(), place, own, gain, its);
+    deliver_leaves(rows.first_family(), place, kIsWide ? num_rows : kRows, own, gain, its);
   }
   __device__ void sum_tile(const TileRows& rows) const {
     const GroveTile& tile = rows.tile;
@@ -117,8 +118,8 @@ struct SumsOfGrove {
     const unsigned ends = __ballot_sync(0xffffffffu, is_last);
     uint32_t grad[kRows], value[kRows];
     const T* from = view.row_of_leaf<T>(view.call.grad_out, tile.row) + 2 * lane_of_thread();
-    const T* from_value = view.leaf_value<T>(tile.row) + 2 * lane_of_thread();
-    const int64_t step = view.call.grad_out.row_stride, value_step = view.call.heads * kChannels;
+    const T* from_value = view.row_of_leaf<T>(view.call.value, tile.row) + 2 * lane_of_thread();
+    const int64_t step = view.call.grad_out.row_stride, value_step = view.call.value.row_stride;
 #pragma unroll
     for (int r = 0; r < kRows; ++r, from += step, from_value += value_step) {
       grad[r] = value[r] = 0;
@@ -132,7 +133,8 @@ struct SumsOfGrove {
     for (int r = 0; r < kRows; ++r) {
       add(unpack2<T>(grad[r]), unpack2<T>(value[r]), sum, gain);
       if ((ends >> r & 1) == 0) continue;
-      deliver_leaves(from_lane(rows.family, r), from_lane(rows.family_place, r), sum, gain);
+      const int place = from_lane(rows.family_place, r), size = from_lane(rows.end() - rows.begin(), r);
+      deliver_leaves(from_lane(rows.family, r), place, size, sum, gain, family_value(place));
       sum = make_float2(0, 0), gain = 0;
     }
   }
@@ -150,47 +152,62 @@ struct SumsOfGrove {
       rows.is_one_twig_of_16() ? sum_family_of_leaves<false>(rows) : sum_tile(rows);
     }
   }
-  // The families above them, by one warp.
+  // The families above them, a warp each.
   __device__ void sum_places() const {
     const BlockGrove& grove = view.grove;
     for (int r = 0; r < grove.num_rounds; ++r) {
       const GroveRound round = view.call.grove_rounds[grove.round_begin + r];
-      for (int f = round.family_begin; f < round.family_end; ++f) sum_family(f);
-      __syncwarp();
+      for (int f = round.family_begin + warp_of_thread(); f < round.family_end; f += warps_of_block()) sum_family(f);
+      __syncthreads();
     }
   }
   __device__ void sum_family(int f) const {
     const GroveFamily family = view.family(f);
     float2 sum = make_float2(0, 0);
     float dot = 0, dot_of_leaves = 0;
-#pragma unroll 4
-    for (int p = family.begin; p < family.end; ++p) {
-      const GrovePlace place = view.place(p);
-      if (place.leaf_row >= 0) {
-        const float2 x = view.leaf_pair<T>(view.call.grad_out, place.leaf_row);
-        sum.x += x.x, sum.y += x.y;
-        dot_of_leaves += dot_with_y(p, x);
-        continue;
+    constexpr int kCount = 8;
+    for (int first = family.begin; first < family.end; first += kCount) {
+      GrovePlace place[kCount];
+      float2 x[kCount];
+      float its_dot[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) place[i] = view.place(min(first + i, family.end - 1));
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int64_t row = view.place_row(min(first + i, family.end - 1));
+        const bool is_leaf = place[i].leaf_row >= 0;
+        x[i] = is_leaf ? view.leaf_pair<T>(view.call.grad_out, place[i].leaf_row)
+                       : read_split<T>(view.call.place_grad_y, row);
+        its_dot[i] = is_leaf ? 0.0f : view.call.place_dot[row];
       }
-      const int64_t row = view.family_row(place.own_family);
-      const float2 x = reinterpret_cast<const float2*>(view.call.family_grad_y + row * kChannels)[lane_of_thread()];
-      sum.x += x.x, sum.y += x.y;
-      dot += view.call.family_dot[row];
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        if (first + i >= family.end) continue;
+        if (place[i].leaf_row >= 0) {
+          const float2 y = y_of(first + i);
+          dot_of_leaves += y.x * x[i].x + y.y * x[i].y;
+          set_place(first + i, x[i], 0, 0);
+        }
+        const auto size = static_cast<float>(place[i].size);
+        sum.x += size * x[i].x, sum.y += size * x[i].y;
+        dot += its_dot[i];
+      }
     }
-    deliver(f, family.place, sum, dot + warp_sum(dot_of_leaves));
+    dot += warp_sum(dot_of_leaves);
+    const float2 y = family.place >= 0 ? y_of(family.place) : make_float2(0, 0);
+    deliver(f, family.place, family.size, sum, dot - warp_sum(y.x * sum.x + y.y * sum.y), dot);
   }
 };
 
 template <class T>
-__global__ void __launch_bounds__(kTileWarps * 32, 4) grove_sums_kernel(const __grid_constant__ Call call, int chunks) {
-  const TileItem item = tile_item(call, chunks);
-  const BlockGrove& grove = call.groves[item.grove];
-  if (item.tile >= grove.num_leaf_tiles || (grove.num_places == 0 && grove.is_whole && !grove.has_wide)) return;
-  const SumsOfGrove<T> sums{{call, grove, item.head}};
-  sums.sum_leaves(sums.view.tile(item.tile));
+__global__ void __launch_bounds__(512, 2) grove_sums_kernel(const __grid_constant__ Call call) {
+  const WarpTile own(call);
+  const BlockGrove& grove = call.groves[own.block.grove];
+  const bool is_needed = grove.num_places > 0 || !grove.is_whole || own.block.has_wide;
+  if (own.is_there() && is_needed) SumsOfGrove<T>{{call, grove, own.head}}.sum_leaves(own.tile(call));
 }
 template <class T>
-__global__ void __launch_bounds__(32) grove_place_sums_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kSumWarps * 32) grove_place_sums_kernel(const __grid_constant__ Call call) {
   const HeadItem item = head_item(call);
   SumsOfGrove<T>{{call, call.groves[item.item], item.head}}.sum_places();
 }
@@ -199,11 +216,13 @@ __global__ void __launch_bounds__(32) grove_place_sums_kernel(const __grid_const
 
 void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const BlockTotals& totals = params.walk.totals;
-  if (totals.grove_places == 0 && params.walk.grove_roots.empty() && !totals.has_wide) return;  // every tree is a twig
-  const int chunks = chunks_of(params);
+  if (!totals.has_above && !totals.has_wide) return;  // every tree is a twig
   with_storage(params, [&]<class T>() {
-    launch(grove_sums_kernel<T>, grid_of(call, params, chunks), kTileWarps * 32, 0, stream, call, chunks);
-    if (totals.grove_places > 0) launch(grove_place_sums_kernel<T>, grid_of(call, params), 32, 0, stream, call);
+    launch(grove_sums_kernel<T>, grid_of_tiles(call, params), static_cast<int>(totals.block_tiles) * 32, 0, stream,
+           call);
+    if (totals.grove_places == 0) return;
+    const int warps = static_cast<int>(std::min<int64_t>(2 * totals.round_tiles, kSumWarps));
+    launch(grove_place_sums_kernel<T>, grid_of_groves(call, params), warps * 32, 0, stream, call);
   });
 }
 

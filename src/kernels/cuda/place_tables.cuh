@@ -1,13 +1,30 @@
-// The tables of a grove's places in shared memory, brought with its leaves: no round begins with a chain of loads.
+// Blocks that do the places of a grove, and their tables in shared memory: no round begins with a chain of loads.
 #pragma once
+
+#include <algorithm>
 
 #include "kernels/cuda/grove.cuh"
 
 namespace ramify::cuda {
 
+constexpr int kPlaceWarps = 16;  // most in a block
+
+// As many warps as a round has tiles of places, where there is memory for them.
+struct PlaceBlock {
+  int warps;
+  size_t memory;
+
+  PlaceBlock(const AttentionParams& params, size_t of_block, size_t of_warp) {
+    const size_t most = (most_shared_memory() - of_block) / of_warp;
+    warps =
+        static_cast<int>(std::min<size_t>({static_cast<size_t>(params.walk.totals.round_tiles), kPlaceWarps, most}));
+    memory = of_block + warps * of_warp;
+  }
+};
+
 // There is room for all that a grove with so many places can have: a tile has 16 of them, a family two.
 struct PlaceTables {
-  const BlockGrove& grove;
+  BlockGrove grove;
   uint32_t places;
   int most;
 
@@ -30,28 +47,19 @@ struct PlaceTables {
     return shared_at<GroveFamily>(families() + (f - grove.num_leaf_families) * sizeof(GroveFamily));
   }
 
-  // A table a warp.
   __device__ void load(const Call& call) const {
-    switch (warp_of_thread()) {
-      case 0:
-        return copy(places, call.places + grove.place_begin, grove.num_places);
-      case 1:
-        return copy(tiles(), call.tiles + grove.tile_begin + grove.num_leaf_tiles,
-                    grove.num_tiles - grove.num_leaf_tiles);
-      case 2:
-        return copy(rounds(), call.grove_rounds + grove.round_begin, grove.num_rounds);
-      case 3:
-        return copy(families(), call.grove_families + grove.family_begin + grove.num_leaf_families,
-                    grove.num_families - grove.num_leaf_families);
-      default:
-        return;
-    }
+    copy(places, call.places + grove.place_begin, grove.num_places);
+    copy(tiles(), call.tiles + grove.tile_begin + grove.num_leaf_tiles, grove.num_tiles - grove.num_leaf_tiles);
+    copy(rounds(), call.grove_rounds + grove.round_begin, grove.num_rounds);
+    copy(families(), call.grove_families + grove.family_begin + grove.num_leaf_families,
+         grove.num_families - grove.num_leaf_families);
   }
   template <class Record>
   __device__ static void copy(uint32_t to, const Record* from, int count) {
     const int words = count * static_cast<int>(sizeof(Record) / 8);
     const auto* bytes = reinterpret_cast<const char*>(from);
-    for (int i = lane_of_thread(); i < words; i += 32) copy_async8(to + 8 * i, bytes + 8 * i);
+    for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x))
+      copy_async8(to + 8 * i, bytes + 8 * i);
   }
 };
 

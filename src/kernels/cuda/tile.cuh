@@ -60,6 +60,13 @@ __device__ __forceinline__ void add_scores(float (&c)[2][4], Tile a, Tile b) {
   }
 }
 
+// What rounding left of two numbers.
+template <class T>
+__device__ __forceinline__ uint32_t rest_of(float x, float y, uint32_t rounded) {
+  const float2 taken = unpack2<T>(rounded);
+  return pack2<T>(x - taken.x, y - taken.y);
+}
+
 // A 16 × 16 matrix as the left side of a product.
 struct Weights {
   uint32_t high[4], low[4];
@@ -74,8 +81,7 @@ __device__ __forceinline__ Weights split_weights(const float (&x)[2][4]) {
     for (int h = 0; h < 2; ++h) {
       const float a = x[n][2 * h], b = x[n][2 * h + 1];
       w.high[2 * n + h] = pack2<T>(a, b);
-      const float2 rounded = unpack2<T>(w.high[2 * n + h]);
-      w.low[2 * n + h] = pack2<T>(a - rounded.x, b - rounded.y);
+      w.low[2 * n + h] = rest_of<T>(a, b, w.high[2 * n + h]);
     }
   }
   return w;
@@ -223,16 +229,6 @@ __device__ __forceinline__ void store_directly(const Rows& rows, int64_t first, 
       *reinterpret_cast<uint2*>(to + 8 * n) = is_odd ? make_uint2(other, odd) : make_uint2(even, other);
     }
   }
-}
-
-// Channels 2 · lane and 2 · lane + 1 of a row of a tile.
-template <class T>
-__device__ __forceinline__ void write_pair(Tile tile, int row, float2 x) {
-  const uint32_t at = cell(0, row, lane_of_thread() / 4) + 4 * (lane_of_thread() % 4);
-  const uint32_t high = pack2<T>(x.x, x.y);
-  const float2 rounded = unpack2<T>(high);
-  shared_at<uint32_t>(tile.high + at) = high;
-  shared_at<uint32_t>(tile.low + at) = pack2<T>(x.x - rounded.x, x.y - rounded.y);
 }
 
 }  // namespace ramify::cuda

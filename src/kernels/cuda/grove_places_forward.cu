@@ -1,0 +1,180 @@
+// Tied queries in groves, forward: what is above the leaves' families, up to the roots of a grove and down again, a
+// block for a grove and head, a warp for a tile of 16 places. Rounds leave each other means, energies, a(C) and y(C) in
+// global memory (docs/algorithm.md, section 2; docs/kernels.md).
+//
+// Inside a grove everything is as if its roots had y = 0 and pi = 1. What is above adds y + pi · out (groves_finish).
+#include "kernels/cuda/grove_means.cuh"
+#include "kernels/cuda/place_tables.cuh"
+
+namespace ramify::cuda {
+namespace {
+
+template <class T>
+struct ForwardPlaces {
+  enum Number { kKept, kGiven, kMass, kNumbers };
+
+  GroveView view;
+  PlaceTables tables;
+  uint32_t numbers, staging;  // `staging` of this warp: q, k and v, split, and 16 numbers
+
+  static constexpr int kWarpMemory = 3 * 2 * kTileBytes + kRowBytes;
+  static size_t block_memory(int most_places) {
+    return round_up(PlaceTables::size(most_places) + kNumbers * most_places * sizeof(float));
+  }
+  static __host__ __device__ uint32_t round_up(size_t bytes) {
+    return static_cast<uint32_t>((bytes + kRowBytes - 1) / kRowBytes * kRowBytes);
+  }
+
+  __device__ ForwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places)
+      : view{call, grove, head},
+        tables{grove, 0, most_places},
+        numbers(PlaceTables::size(most_places)),
+        staging(round_up(numbers + kNumbers * most_places * sizeof(float)) + warp_of_thread() * kWarpMemory) {}
+
+  __device__ float& number(Number which, int place) const {
+    return shared_at<float>(numbers + 4 * (which * tables.most + place));
+  }
+  __device__ float& number_of_row(int row) const { return shared_at<float>(staging + 6 * kTileBytes + 4 * row); }
+  __device__ Tile staged(int array) const {
+    const uint32_t high = staging + 2 * array * kTileBytes;
+    return {high, high + kTileBytes};
+  }
+
+  // Leaves among inner nodes: their means are themselves, and what they are given comes down to their places.
+  __device__ void set_leaf_places() const {
+    const Call& call = view.call;
+    for (int p = warp_of_thread(); p < view.grove.num_places; p += warps_of_block()) {
+      const int leaf = tables.place(p).leaf_row;
+      if (leaf < 0) continue;
+      const int64_t row = view.place_row(p);
+      write_split<T>(call.place_mean, 3 * row + kQ, view.leaf_pair<T>(call.q, leaf));
+      write_split<T>(call.place_mean, 3 * row + kK, view.leaf_pair<T>(call.k, leaf));
+      write_split<T>(call.place_mean, 3 * row + kV, view.leaf_pair<T>(call.v, leaf));
+      reinterpret_cast<uint32_t*>(view.row_of_leaf<T>(call.value, leaf))[lane_of_thread()] = 0;
+      if (lane_of_thread() == 0) call.place_energy[row] = minus_infinity();
+    }
+  }
+
+  // The places of a tile attend inside their families: a(C), what is kept and given, means and energies.
+  __device__ void attend(const GroveTile& tile) const {
+    const Call& call = view.call;
+    __syncwarp();
+#pragma unroll
+    for (int a = 0; a < 3; ++a) load_split<T>(view, staged(a), tile, call.place_mean, 3, a);
+    const TileRows rows = view.place_rows(tile, tables);
+    float energy[2] = {0, 0};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) < tile.num_rows) energy[h] = call.place_energy[view.place_row(tile.row + row_of(h))];
+    }
+    const RowSight sight(rows, call.is_causal);
+    float s[2][4] = {}, offset[2][2];
+    log_sizes(rows, offset);
+    wait_for_tiles();
+    add_scores<T, true>(s, staged(kQ), staged(kK));
+    TileSoftmax softmax;
+    softmax.take(sight, tile.row, offset, call.scale, s);
+    if (lane_of_thread() % 4 == 0) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const Gates gates(energy[h], softmax.log_sum(h));
+        number_of_row(row_of(h)) = gates.total;
+        if (row_of(h) >= tile.num_rows) continue;
+        number(kKept, tile.row + row_of(h)) = gates.kept, number(kGiven, tile.row + row_of(h)) = gates.given;
+      }
+    }
+    __syncwarp();
+    const FamilyMeans<T, true, PlaceTables> means = {view, tables, {staged(kQ), staged(kK), staged(kV)}};
+    means.fold_energies(rows, number_of_row(lane_of_thread() % kRows));
+    means.fold(rows);
+    float values[8][4] = {};
+    add_product<T, true>(values, split_weights<T>(s), staged(kV));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_of(h) >= tile.num_rows) continue;
+      const float inverse = softmax.inverse(h);
+      float* y = call.place_y + view.place_row(tile.row + row_of(h)) * kChannels;
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        *reinterpret_cast<float2*>(y + column_of(n, 0)) =
+            make_float2(inverse * values[n][2 * h], inverse * values[n][2 * h + 1]);
+      }
+    }
+  }
+
+  __device__ float2& y_of(int place) const {
+    return reinterpret_cast<float2*>(view.call.place_y + view.place_row(place) * kChannels)[lane_of_thread()];
+  }
+  // y(C) takes the place of a(C), of several places at once.
+  __device__ void descend(int first, int end) const {
+    constexpr int kCount = 4;
+    int above[kCount];
+    float2 own[kCount], y[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int p = first + i * warps_of_block();
+      const GrovePlace place = p < end ? tables.place(p) : GrovePlace();
+      above[i] = place.family < 0 ? -2 : place.family_place;
+      own[i] = y[i] = make_float2(0, 0);
+      if (above[i] >= -1) own[i] = y_of(p);
+      if (above[i] >= 0) y[i] = y_of(above[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int p = first + i * warps_of_block();
+      if (above[i] < -1) continue;
+      const float mass = above[i] >= 0 ? number(kMass, above[i]) : 1.0f, weight = mass * number(kGiven, p);
+      y_of(p) = make_float2(y[i].x + weight * own[i].x, y[i].y + weight * own[i].y);
+      if (lane_of_thread() != 0) continue;
+      number(kMass, p) = mass * number(kKept, p);
+      view.call.place_local_mass[view.place_row(p)] = mass * number(kKept, p);
+    }
+  }
+
+  __device__ void run() const {
+    const BlockGrove& grove = view.grove;
+    tables.load(view.call);
+    wait_for_tiles();
+    __syncthreads();
+    if (grove.has_leaf_places) {
+      set_leaf_places();
+      __syncthreads();
+    }
+    for (int r = 0; r < grove.num_rounds; ++r) {
+      const GroveRound round = tables.round(r);
+      for (int t = round.tile_begin + warp_of_thread(); t < round.tile_end; t += warps_of_block()) {
+        attend(tables.tile(t));
+      }
+      __syncthreads();
+    }
+    for (int r = grove.num_rounds - 1; r >= 0; --r) {
+      const GroveRound round = tables.round(r);
+      for (int p = round.place_begin + warp_of_thread(); p < round.place_end; p += 4 * warps_of_block()) {
+        descend(p, round.place_end);
+      }
+      __syncthreads();
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kPlaceWarps * 32, 1)
+    places_forward_kernel(const __grid_constant__ Call call, int most_places) {
+  const HeadItem item = head_item(call);
+  const BlockGrove& grove = call.groves[item.item];
+  if (grove.num_places > 0) ForwardPlaces<T>(call, grove, item.head, most_places).run();
+}
+
+}  // namespace
+
+void groves_places_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const auto most_places = static_cast<int>(params.walk.totals.grove_places);
+  if (most_places == 0) return;
+  with_storage(params, [&]<class T>() {
+    const PlaceBlock block(params, ForwardPlaces<T>::block_memory(most_places), ForwardPlaces<T>::kWarpMemory);
+    launch(places_forward_kernel<T>, grid_of_groves(call, params), block.warps * 32, block.memory, stream, call,
+           most_places);
+  });
+}
+
+}  // namespace ramify::cuda
