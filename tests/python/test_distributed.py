@@ -146,6 +146,15 @@ def test_gradients_of_rows_are_exchanged_as_well(records):
     assert_same_curves(records / "rows2", records / "rows1", 1e-3)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_process_of_its_own_group_learns_on_a_gpu_as_without_one(records):
+    """Through NCCL."""
+    options = ["--device", "cuda", "--deterministic", "--dtype", "float64", "--epochs", 1]
+    run_together(1, *record_options(records, records / "grouped", *options))
+    run(*record_options(records, records / "alone", *options))
+    assert_same_curves(records / "grouped", records / "alone", 1e-6)
+
+
 def test_a_killed_process_ends_the_others_and_the_run_goes_on(records, by_two):
     folder = records / "killed"
     options = record_options(records, folder, "--dtype", "float64", "--batch-records", 4)
