@@ -315,11 +315,14 @@ void with_storage(const AttentionParams& params, const Function& function) {
   params.storage == Storage::bfloat16 ? function.template operator()<__nv_bfloat16>()
                                       : function.template operator()<__half>();
 }
-// With the storage and the warps of a block of tiles.
+// With the storage, the warps of a block of tiles, and whether there are wide families: without them threads need fewer
+// registers.
 template <class Function>
 void with_tile_blocks(const AttentionParams& params, const Function& function) {
   with_storage(params, [&]<class T>() {
-    params.walk.totals.block_tiles <= 8 ? function.template operator()<T, 8>() : function.template operator()<T, 16>();
+    const BlockTotals& totals = params.walk.totals;
+    if (!totals.has_wide) return function.template operator()<T, 8, false>();
+    totals.block_tiles <= 8 ? function.template operator()<T, 8, true>() : function.template operator()<T, 16, true>();
   });
 }
 inline dim3 grid_of_tiles(const Call& call, const AttentionParams& params) {

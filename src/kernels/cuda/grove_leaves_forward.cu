@@ -149,7 +149,6 @@ struct ForwardLeaves {
   }
 };
 
-// Without wide families a thread needs fewer registers, and four blocks share a multiprocessor.
 template <class T, int kWarps, bool kHasWide>
 __global__ void __launch_bounds__(kWarps * 32, kWarps == 16 ? 1
                                                : kHasWide   ? 3
@@ -181,15 +180,9 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 16 ? 1
 }  // namespace
 
 void groves_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const auto run = [&]<class T, int kWarps, bool kHasWide>() {
+  with_tile_blocks(params, [&]<class T, int kWarps, bool kHasWide>() {
     launch(leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
            ForwardLeaves<T, kWarps>::kMemory, stream, call);
-  };
-  with_tile_blocks(params, [&]<class T, int kWarps>() {
-    if constexpr (kWarps == 8) {
-      if (!params.walk.totals.has_wide) return run.template operator()<T, kWarps, false>();
-    }
-    run.template operator()<T, kWarps, true>();
   });
 }
 
