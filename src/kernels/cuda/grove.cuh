@@ -299,13 +299,18 @@ __device__ __forceinline__ void load_split(const GroveView& view, Tile to, const
   load_tile<T>(to.low, part, view.grove.place_begin + tile.row, tile.num_rows, view.head);
 }
 
-// A block's warps have a tile each, of those of a tile block, and a head.
+// A block's warps have a tile each, of those of a tile block, and a head. With the last tiles first a pass may find in
+// the second-level cache what the pass before read or wrote last.
+enum class Order { first_to_last, last_to_first };
 struct WarpTile {
   TileBlock block;
   int head;
 
-  __device__ explicit WarpTile(const Call& call)
-      : block(call.tile_blocks[blockIdx.x / call.heads]), head(static_cast<int>(blockIdx.x % call.heads)) {}
+  __device__ explicit WarpTile(const Call& call, Order order = Order::first_to_last)
+      : head(static_cast<int>(blockIdx.x % call.heads)) {
+    const int64_t item = blockIdx.x / call.heads, last = gridDim.x / call.heads - 1;
+    block = call.tile_blocks[order == Order::first_to_last ? item : last - item];
+  }
   __device__ bool is_there() const { return warp_of_thread() < block.num_tiles; }
   __device__ GroveTile tile(const Call& call) const { return call.tiles[block.tile + warp_of_thread()]; }
 };

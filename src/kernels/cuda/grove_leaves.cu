@@ -24,7 +24,9 @@ struct BackwardLeaves {
     return {staging + tiles_away * kWarpMemory + array * kTileBytes};
   }
   __device__ void load(int array, int row, int count) const {
-    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), count, view.head);
+    const uint32_t to = staged(array).high;
+    array == kGradY ? load_tile<T>(to, tensor(array), view.leaf(row), count, view.head)
+                    : load_tile<T, Reads::once>(to, tensor(array), view.leaf(row), count, view.head);
   }
 
   // The family of a thread's row.
@@ -246,7 +248,8 @@ struct BackwardLeaves {
 template <class T, int kWarps, bool kHasWide>
 __global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
     grove_leaves_kernel(const __grid_constant__ Call call) {
-  const WarpTile own(call);
+  wait_for_kernels_before();
+  const WarpTile own(call, Order::last_to_first);  // grove_sums.cu read grad_out
   BackwardLeaves<T, kWarps>(call, call.groves[own.block.grove], own.head).template run<kHasWide>(own);
 }
 
