@@ -31,6 +31,7 @@ struct Above {
 // out = y + pi · a(leaf), eight lanes a row. The last rows come first: the second-level cache may still have them.
 template <class T>
 __global__ void __launch_bounds__(256) finish_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const HeadItem item = head_item(call);
   const int64_t block = gridDim.x / call.heads - 1 - item.item;
   const int lane = lane_of_thread(), chunk = lane % 8;

@@ -149,6 +149,7 @@ struct BackwardPlaces {
 template <class T>
 __global__ void __launch_bounds__(kPlaceWarps * 32, 1)
     grove_places_kernel(const __grid_constant__ Call call, int most_places) {
+  wait_for_kernels_before();
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
   if (grove.num_places > 0) BackwardPlaces<T>(call, grove, item.head, most_places).run();

@@ -159,7 +159,8 @@ struct ForwardPlaces {
 
 template <class T>
 __global__ void __launch_bounds__(kPlaceWarps * 32, 1)
-    places_forward_kernel(const __grid_constant__ Call call, int most_places) {
+    grove_places_forward_kernel(const __grid_constant__ Call call, int most_places) {
+  wait_for_kernels_before();
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
   if (grove.num_places > 0) ForwardPlaces<T>(call, grove, item.head, most_places).run();
@@ -172,7 +173,7 @@ void groves_places_forward(const Call& call, const AttentionParams& params, cuda
   if (most_places == 0) return;
   with_storage(params, [&]<class T>() {
     const PlaceBlock block(params, ForwardPlaces<T>::block_memory(most_places), ForwardPlaces<T>::kWarpMemory);
-    launch(places_forward_kernel<T>, grid_of_groves(call, params), block.warps * 32, block.memory, stream, call,
+    launch(grove_places_forward_kernel<T>, grid_of_groves(call, params), block.warps * 32, block.memory, stream, call,
            most_places);
   });
 }

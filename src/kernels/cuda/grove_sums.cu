@@ -74,7 +74,7 @@ struct SumsOfGrove {
         const int row = first + lane / 8 + 4 * i;
         if (kIsWide && row >= num_rows) continue;
         x[i] = *reinterpret_cast<const uint4*>(grad + (first + 4 * i) * call.grad_out.row_stride);
-        a[i] = *reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.value.row_stride);
+        a[i] = __ldcs(reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.value.row_stride));
         if (kIsWide) b[i] = *reinterpret_cast<const uint4*>(rest + (first + 4 * i) * call.value.row_stride);
       }
 #pragma unroll
@@ -125,7 +125,7 @@ struct SumsOfGrove {
       grad[r] = value[r] = 0;
       if (r >= tile.num_rows) continue;
       grad[r] = *reinterpret_cast<const uint32_t*>(from);
-      value[r] = *reinterpret_cast<const uint32_t*>(from_value);
+      value[r] = __ldcs(reinterpret_cast<const uint32_t*>(from_value));
     }
     float2 sum = make_float2(0, 0);
     float gain = 0;
@@ -201,6 +201,7 @@ struct SumsOfGrove {
 
 template <class T>
 __global__ void __launch_bounds__(512, 2) grove_sums_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const WarpTile own(call);
   const BlockGrove& grove = call.groves[own.block.grove];
   const bool is_needed = grove.num_places > 0 || !grove.is_whole || own.block.has_wide;
@@ -208,6 +209,7 @@ __global__ void __launch_bounds__(512, 2) grove_sums_kernel(const __grid_constan
 }
 template <class T>
 __global__ void __launch_bounds__(kSumWarps * 32) grove_place_sums_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const HeadItem item = head_item(call);
   SumsOfGrove<T>{{call, call.groves[item.item], item.head}}.sum_places();
 }

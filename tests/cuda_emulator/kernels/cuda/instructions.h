@@ -22,7 +22,10 @@ Value& shared_at(uint32_t offset) {
   return *reinterpret_cast<Value*>(cuda_emulator::shared_bytes(offset, sizeof(Value), alignof(Value)));
 }
 
-inline void copy_async16(uint32_t to, const void* from) {
+enum class Reads { again, once };
+
+template <Reads = Reads::again>
+void copy_async16(uint32_t to, const void* from) {
   cuda_emulator::start_copy(to, from, 16);
 }
 inline void copy_async8(uint32_t to, const void* from) {
@@ -112,6 +115,8 @@ inline void require(cudaError_t, const char*) {}  // nothing fails here but cuda
 inline size_t most_shared_memory() {
   return cuda_emulator::kSharedMemory;
 }
+
+inline void wait_for_kernels_before() {}
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t,
