@@ -60,9 +60,9 @@ def _saved_size_on_cuda(q, k, v, plan, positions, alpha, tie, causal, window):
     """The same for src/kernels/cuda/attention.cu."""
     tied, dims = tie == "block", (q.shape[2], v.shape[2])
     if (not torch.ops.ramify.has_cuda_kernels() or q.dtype not in _FUSED_DTYPES or alpha is not None or window > 0
-            or max(dims) > _CUDA_MAX_DIM or (tied and causal == "prefix")):
+            or max(dims) > _CUDA_MAX_DIM):
         return 0
-    groves = (tied and q.dtype != torch.float32 and q.shape[1] == k.shape[1] and dims == (64, 64)
+    groves = (tied and causal != "prefix" and q.dtype != torch.float32 and q.shape[1] == k.shape[1] and dims == (64, 64)
               and (positions is None or positions.shape[2] == 0))
     rows = plan[6 if groves else 5].shape[0] * q.shape[1]
     means = _padded(rows * dims[0]) + _padded(rows * dims[1])

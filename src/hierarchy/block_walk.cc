@@ -54,6 +54,7 @@ class BlockWalkBuilder {
       assert(node.num_children != 1);
       node.size = sizes[n], node.first_leaf = forest_.first_leaf()[n], node.parent = parents[n];
       tree_.push_back(node.parent < 0 ? n : tree_[node.parent]);
+      if (!node.is_leaf()) node.climb = walk_.totals.num_climbs, walk_.totals.num_climbs += node.size;
     }
     own_family_.assign(num_nodes(), -1);
     walk_.leaf_nodes.assign(forest_.leaf_nodes().begin(), forest_.leaf_nodes().end());

@@ -26,6 +26,8 @@ struct BlockNode {
   int64_t first_leaf = 0;  // its own number for a leaf
   int64_t parent = -1;
   int64_t slot = -1;  // of an inner node of the crown and of a grove's root: where its row lies
+  int64_t climb =
+      -1;  // of an inner node: where the numbers of its leaves begin, of all pairs of a leaf and an ancestor
 
   bool is_leaf() const { return num_children == 0; }
 };
@@ -142,6 +144,7 @@ inline constexpr int64_t kUnitRows = 16;  // children of a unit's families, unle
 struct BlockTotals {
   int64_t num_nodes = 0, num_leaves = 0, num_roots = 0;
   int64_t num_slots = 0;
+  int64_t num_climbs = 0;                     // pairs of a leaf and an ancestor
   int64_t grove_places = 0, round_tiles = 0;  // most in one grove; most tiles of places in one round
   int64_t block_tiles = 0;                    // most in a tile block
   int64_t has_wide = 0;                       // 1: a family of leaves in a grove has more than one tile

@@ -26,6 +26,10 @@ class Parts {
   int64_t size_ = 0;
 };
 
+bool is_prefix(const AttentionParams& params) {
+  return params.tie == Tie::block && params.causal == Causal::prefix;
+}
+
 int64_t take_saved(const AttentionParams& params, Keep keep, float* saved, Call& call) {
   Parts parts(saved);
   const bool is_tied = params.tie == Tie::block;
@@ -63,7 +67,11 @@ int64_t take_workspace(const AttentionParams& params, float* workspace, Call& ca
   call.grad_mean_k = parts.take(rows * params.dim);
   call.grad_mean_v = parts.take(rows * params.value_dim);
   call.leaf_pull = parts.take(leaf_rows);
-  if (params.tie == Tie::block) {
+  if (is_prefix(params)) {
+    call.climbs = parts.take<Climb>(totals.num_climbs * params.heads);
+    call.leaf_mass = parts.take(leaf_rows);
+    call.query_sum = parts.take(leaf_rows * params.dim), call.query_part = parts.take(leaf_rows * params.dim);
+  } else if (params.tie == Tie::block) {
     call.grad_mean_q = parts.take(rows * params.dim);
     call.grad_y = parts.take(rows * params.value_dim);
     call.gain = parts.take(rows);
@@ -116,13 +124,13 @@ bool is_built() {
 
 const char* why_not(const AttentionParams& params) {
   if (params.dim > kMaxDim || params.value_dim > kMaxDim) return "the CUDA kernels take dimensions up to 256";
-  if (params.tie == Tie::block && params.causal == Causal::prefix) return "the CUDA kernels have no causal=prefix";
   return nullptr;
 }
 
 bool takes_groves(const AttentionParams& params) {
-  return params.storage != Storage::float32 && params.tie == Tie::block && params.heads == params.key_heads &&
-         params.dim == kFastDim && params.value_dim == kFastDim && params.position_dim == 0;
+  return params.storage != Storage::float32 && params.tie == Tie::block && !is_prefix(params) &&
+         params.heads == params.key_heads && params.dim == kFastDim && params.value_dim == kFastDim &&
+         params.position_dim == 0;
 }
 
 int64_t saved_size(const AttentionParams& params, Keep keep) {
@@ -142,6 +150,7 @@ void forward(const AttentionParams& params, const ForwardResult& result, void* s
   take_saved(params, result.keep, result.saved, call);
   bare_leaves_forward(call, params, stream);
   if (params.tie == Tie::none) return untied_forward(call, params, stream);
+  if (is_prefix(params)) return prefix_forward(call, params, stream);
   groves_leaves_forward(call, params, stream);
   groves_places_forward(call, params, stream);
   crown_up(call, params, stream);
@@ -164,6 +173,8 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
   bare_leaves_backward(call, params, stream);
   if (params.tie == Tie::none) {
     untied_backward(call, params, stream);
+  } else if (is_prefix(params)) {
+    prefix_backward(call, params, stream);
   } else {
     groves_sums(call, params, stream);
     crown_sums(call, params, stream);

@@ -14,6 +14,15 @@ struct LogSum {
   __device__ float log_weight(float score) const { return (score - largest) - rest; }
 };
 
+// A leaf below a family, with causal=prefix (prefix_attention.cu).
+struct Climb {
+  LogSum total;      // t
+  float kept;        // m: the share of what the leaf has gathered below
+  float below, all;  // grad_out · y without and with what it gathers here
+  float slope;       // the gradient by t
+  float mass;        // the share of all of it in the output
+};
+
 // Slots are rows of the crown's nodes and of the groves' roots. All arrays of floats are [rows, heads] or
 // [rows, heads, dim].
 struct Call {
@@ -63,6 +72,9 @@ struct Call {
   float *grad_mean_q = nullptr, *grad_mean_k = nullptr, *grad_mean_v = nullptr;
   float *pull = nullptr, *reach = nullptr;  // of slots: the gradient of a score is p · (pull + reach · grad_y · v)
   float* leaf_pull = nullptr;
+  Climb* climbs = nullptr;                            // causal=prefix: of pairs of a leaf and an ancestor
+  float* leaf_mass = nullptr;                         // and of leaves, on the way down
+  float *query_sum = nullptr, *query_part = nullptr;  // of leaves: gradients of q so far, and of a mean query
   // of places: the mean of grad_out over the leaves below, as pairs; the sum of grad_out · out as it is inside the
   // grove, and the same without y of the place
   uint32_t* place_grad_y = nullptr;
@@ -89,6 +101,10 @@ void bare_leaves_backward(const Call& call, const AttentionParams& params, cudaS
 void sum_groups(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void sum_positions(const Call& call, const AttentionParams& params, const BackwardInput& input, float* grad_positions,
                    cudaStream_t stream);
+
+// Tied queries with causal=prefix.
+void prefix_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
+void prefix_backward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 
 // Untied queries.
 void untied_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
