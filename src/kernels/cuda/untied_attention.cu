@@ -29,6 +29,7 @@ __device__ int64_t for_each_seen(const Call& call, int64_t leaf, const Visit& vi
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads) leaves_forward_kernel(const __grid_constant__ Call call) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const int64_t item = int64_t{blockIdx.x} * warps_of_block() + warp_of_thread();
   const int64_t leaf = item / call.heads;
@@ -74,6 +75,7 @@ __device__ Scored look(const NodeRows<T, kLane>& rows, int64_t leaf, const float
 // Gradients by q, and what each leaf's weights pull at.
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads) leaves_backward_kernel(const __grid_constant__ Call call) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const int64_t item = int64_t{blockIdx.x} * warps_of_block() + warp_of_thread();
   const int64_t leaf = item / call.heads;
@@ -153,6 +155,7 @@ __device__ void add_position(const NodeRows<T, kLane>& rows, int64_t row, const 
 // above.
 template <class T, int kLane, bool kIsBlock>
 __global__ void __launch_bounds__(kThreads) nodes_backward_kernel(const __grid_constant__ Call call, bool of_leaves) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const int64_t item = kIsBlock ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * warps_of_block() + warp_of_thread();
   const int64_t n = item / call.heads;
@@ -216,6 +219,7 @@ __global__ void __launch_bounds__(kThreads) nodes_backward_kernel(const __grid_c
 // Every inner node gets its share of its parent's gradients.
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads) share_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
