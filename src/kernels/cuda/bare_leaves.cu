@@ -6,6 +6,7 @@ namespace {
 
 template <class T, int kLane>
 __global__ void bare_forward_kernel(const __grid_constant__ Call call) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const NodeRows<T, kLane> rows{call, place.head};
@@ -25,6 +26,7 @@ __global__ void bare_forward_kernel(const __grid_constant__ Call call) {
 
 template <class T, int kLane>
 __global__ void bare_backward_kernel(const __grid_constant__ Call call) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const NodeRows<T, kLane> rows{call, place.head};

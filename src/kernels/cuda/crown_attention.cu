@@ -219,18 +219,14 @@ __device__ void fold(const NodeRows<T, kLane>& rows, int64_t family, int part, F
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads, 1)
     up_kernel(const __grid_constant__ Call call, int64_t unit_begin, Fold what) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
   for (int64_t r = unit.round_begin; r < unit.round_end; ++r) {
     const BlockRound round = call.rounds[r];
-    if (call.is_tied) {
-      for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
-        attend(rows, call.members[i]);
-      }
-      __syncthreads();
-    }
+    if (call.is_tied) for_each_member(call, round, [&](int64_t n) { attend(rows, n); });
     const int64_t parts = (round.family_end - round.family_begin) * kFoldParts;
     for (int64_t i = warp_of_thread(); i < parts; i += warps_of_block()) {
       fold(rows, call.families[round.family_begin + i / kFoldParts], static_cast<int>(i % kFoldParts), what);
@@ -262,16 +258,14 @@ __device__ void descend(const NodeRows<T, kLane>& rows, int64_t n) {
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads, 1) down_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
   for (int64_t r = unit.round_end - 1; r >= unit.round_begin; --r) {
     const BlockRound round = call.rounds[r];
-    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
-      descend(rows, call.members[i]);
-    }
-    __syncthreads();
+    for_each_member(call, round, [&](int64_t n) { descend(rows, n); });
   }
 }
 
@@ -338,16 +332,14 @@ __device__ void sum_below(const NodeRows<T, kLane>& rows, int64_t family) {
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads, 1) sums_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
   for (int64_t r = unit.round_begin; r < unit.round_end; ++r) {
     const BlockRound round = call.rounds[r];
-    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
-      take_gain(rows, call.members[i]);
-    }
-    __syncthreads();
+    for_each_member(call, round, [&](int64_t n) { take_gain(rows, n); });
     for (int64_t i = round.family_begin + warp_of_thread(); i < round.family_end; i += warps_of_block()) {
       sum_below(rows, call.families[i]);
     }
@@ -525,20 +517,15 @@ __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads, 1) gradients_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
   for (int64_t r = unit.round_end - 1; r >= unit.round_begin; --r) {
     const BlockRound round = call.rounds[r];
-    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
-      weigh(rows, call.members[i]);
-    }
-    __syncthreads();
-    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
-      spread(rows, call.members[i]);
-    }
-    __syncthreads();
+    for_each_member(call, round, [&](int64_t n) { weigh(rows, n); });
+    for_each_member(call, round, [&](int64_t n) { spread(rows, n); });
   }
 }
 

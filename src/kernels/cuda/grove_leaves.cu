@@ -223,11 +223,11 @@ struct BackwardLeaves {
   template <bool kHasWide>
   __device__ void run(const WarpTile& own) const {
     TileRows rows;
+    if (own.is_there()) rows = view.leaf_rows(own.tile(view.call));
+    wait_for_kernels_before();
     if (own.is_there()) {
-      const GroveTile tile = own.tile(view.call);
 #pragma unroll
-      for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
-      rows = view.leaf_rows(tile);
+      for (int a = 0; a < kStagedTiles; ++a) load(a, rows.tile.row, rows.tile.num_rows);
       if (rows.num_families() == 1) load_above(rows);
     }
     if (kHasWide && own.block.has_wide) {
@@ -248,7 +248,7 @@ struct BackwardLeaves {
 template <class T, int kWarps, bool kHasWide>
 __global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
     grove_leaves_kernel(const __grid_constant__ Call call) {
-  wait_for_kernels_before();
+  let_next_kernel_come();
   const WarpTile own(call, Order::last_to_first);  // grove_sums.cu read grad_out
   BackwardLeaves<T, kWarps>(call, call.groves[own.block.grove], own.head).template run<kHasWide>(own);
 }

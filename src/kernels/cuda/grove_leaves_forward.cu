@@ -22,7 +22,7 @@ struct ForwardLeaves {
         scratch(kStagingBytes + 4 * warp_of_thread() * kRows) {}
 
   using Means = FamilyMeans<T, false, GroveView>;
-  __device__ Means means() const { return {view, view, {staged(kQ), staged(kK), staged(kV)}}; }
+  __device__ Means means() const { return {view, view, staging}; }
 
   __device__ Tile staged(int array, int tiles_away = 0) const {
     return {staging + (tiles_away * kStagedTiles + array) * kTileBytes};
@@ -156,16 +156,14 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 16 ? 1
                                                : kHasWide   ? 3
                                                             : 4)
     grove_leaves_forward_kernel(const __grid_constant__ Call call) {
-  wait_for_kernels_before();
+  let_next_kernel_come();
   const WarpTile own(call);
-  if (!kHasWide && !own.is_there()) return;
   const ForwardLeaves<T, kWarps> leaves(call, call.groves[own.block.grove], own.head);
   TileRows rows;
-  if (own.is_there()) {
-    const GroveTile tile = own.tile(call);
-    leaves.load(tile);
-    rows = leaves.view.leaf_rows(tile);
-  }
+  if (own.is_there()) rows = leaves.view.leaf_rows(own.tile(call));
+  wait_for_kernels_before();
+  if (!kHasWide && !own.is_there()) return;
+  if (own.is_there()) leaves.load(rows.tile);
   const bool is_wide = kHasWide && own.is_there() && rows.tile.num_keys > kRows;
   if (own.is_there() && !is_wide) {
     const int place = from_lane(rows.family_place, 0);

@@ -201,14 +201,17 @@ struct SumsOfGrove {
 
 template <class T>
 __global__ void __launch_bounds__(512, 2) grove_sums_kernel(const __grid_constant__ Call call) {
-  wait_for_kernels_before();
+  let_next_kernel_come();
   const WarpTile own(call);
   const BlockGrove& grove = call.groves[own.block.grove];
   const bool is_needed = grove.num_places > 0 || !grove.is_whole || own.block.has_wide;
-  if (own.is_there() && is_needed) SumsOfGrove<T>{{call, grove, own.head}}.sum_leaves(own.tile(call));
+  const GroveTile tile = own.is_there() ? own.tile(call) : GroveTile();
+  wait_for_kernels_before();
+  if (own.is_there() && is_needed) SumsOfGrove<T>{{call, grove, own.head}}.sum_leaves(tile);
 }
 template <class T>
 __global__ void __launch_bounds__(kSumWarps * 32) grove_place_sums_kernel(const __grid_constant__ Call call) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem item = head_item(call);
   SumsOfGrove<T>{{call, call.groves[item.item], item.head}}.sum_places();

@@ -65,6 +65,11 @@ __device__ __forceinline__ void copy_async16(uint32_t to, const void* from) {
 __device__ __forceinline__ void copy_async8(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// 16 bytes to global memory at once, which the compiler would part where they come from arithmetic.
+__device__ __forceinline__ void store16(void* to, uint4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+               : "memory");
+}
 __device__ __forceinline__ void zero16(uint32_t to) {
   shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
 }
@@ -132,15 +137,20 @@ inline size_t most_shared_memory() {
   return static_cast<size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
-// Waits for the kernels that were launched before this one, and lets the blocks of the next one come.
+// A kernel begins with let_next_kernel_come, and waits for the kernels before it ahead of everything but reads of the
+// forest's tables: where the device can, its blocks come to the multiprocessors while the last ones of the kernel
+// before still run.
+__device__ __forceinline__ void let_next_kernel_come() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void wait_for_kernels_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;\n" ::: "memory");
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
 #endif
 }
 
-// `kernel` begins with wait_for_kernels_before: where the device can, its blocks come to the multiprocessors while the
-// last ones of the kernel before still run.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t stream,
             Arguments... arguments) {

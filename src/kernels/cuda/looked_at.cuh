@@ -55,6 +55,7 @@ __device__ void add_position(const NodeRows<T, kLane>& rows, int64_t row, const 
 // above.
 template <class T, int kLane, bool kIsBlock, class Look>
 __global__ void __launch_bounds__(kLookThreads) looked_at_kernel(const __grid_constant__ Call call, bool of_leaves) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const int64_t item = kIsBlock ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * warps_of_block() + warp_of_thread();
   const int64_t n = item / call.heads;
@@ -118,25 +119,23 @@ __global__ void __launch_bounds__(kLookThreads) looked_at_kernel(const __grid_co
 // Every inner node gets its share of its parent's gradients.
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) share_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
   for (int64_t r = unit.round_end - 1; r >= unit.round_begin; --r) {
-    const BlockRound round = call.rounds[r];
-    for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
-      const BlockNode node = call.nodes[call.members[i]], parent = call.nodes[node.parent];
-      if (node.num_children == 0 || parent.parent < 0) continue;
+    for_each_member(call, call.rounds[r], [&](int64_t n) {
+      const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
+      if (node.num_children == 0 || parent.parent < 0) return;
       const float part = static_cast<float>(node.size) / static_cast<float>(parent.size);
-      float x[kLane], own[kLane];
-      read_floats(call.grad_mean_k, rows.slot_row(parent), call.dim, x);
-      read_floats(call.grad_mean_k, rows.slot_row(node), call.dim, own);
-      add_scaled(own, part, x), write_floats(call.grad_mean_k, rows.slot_row(node), call.dim, own);
-      read_floats(call.grad_mean_v, rows.slot_row(parent), call.value_dim, x);
-      read_floats(call.grad_mean_v, rows.slot_row(node), call.value_dim, own);
-      add_scaled(own, part, x), write_floats(call.grad_mean_v, rows.slot_row(node), call.value_dim, own);
-    }
-    __syncthreads();
+      const auto take = [&](float* gradients, int dim) {
+        float x[kLane], own[kLane];
+        read_floats(gradients, rows.slot_row(parent), dim, x), read_floats(gradients, rows.slot_row(node), dim, own);
+        add_scaled(own, part, x), write_floats(gradients, rows.slot_row(node), dim, own);
+      };
+      take(call.grad_mean_k, call.dim), take(call.grad_mean_v, call.value_dim);
+    });
   }
 }
 

@@ -9,16 +9,38 @@ namespace ramify::cuda {
 
 constexpr int kPlaceWarps = 16;  // most in a block
 
-// As many warps as a round has tiles of places, where there is memory for them.
+// Teams of warps take a tile of places each: as many as a round has tiles, where there is memory for them, and of as
+// many warps as there are parts of the work, where teams are few.
 struct PlaceBlock {
-  int warps;
+  int team, threads;
   size_t memory;
 
-  PlaceBlock(const AttentionParams& params, size_t of_block, size_t of_warp) {
-    const size_t most = (most_shared_memory() - of_block) / of_warp;
-    warps =
-        static_cast<int>(std::min<size_t>({static_cast<size_t>(params.walk.totals.round_tiles), kPlaceWarps, most}));
-    memory = of_block + warps * of_warp;
+  PlaceBlock(const AttentionParams& params, int parts, size_t of_block, size_t of_team) {
+    const auto most = static_cast<int>((most_shared_memory() - of_block) / of_team);
+    const int tiles = std::min(static_cast<int>(params.walk.totals.round_tiles), most);
+    team = tiles * parts <= kPlaceWarps ? parts : tiles * 2 <= kPlaceWarps ? 2 : 1;
+    const int teams = std::min(tiles, kPlaceWarps / team);
+    threads = teams * team * 32, memory = of_block + teams * of_team;
+  }
+};
+
+// The warp's team, and its own part of the work, and every `size`-th after it.
+struct PlaceTeam {
+  int size;
+  __device__ int index() const { return warp_of_thread() / size; }
+  __device__ int count() const { return warps_of_block() / size; }
+  __device__ int part() const { return warp_of_thread() % size; }
+
+  // Each team's tiles of a round, and what is to be done with one in two steps, with a barrier behind each.
+  template <class First, class Second>
+  __device__ void for_tiles(const GroveRound& round, const First& first, const Second& second) const {
+    for (int begin = round.tile_begin; begin < round.tile_end; begin += count()) {
+      const int t = begin + index();
+      if (t < round.tile_end) first(t);
+      __syncthreads();
+      if (t < round.tile_end) second(t);
+      __syncthreads();
+    }
   }
 };
 

@@ -20,8 +20,8 @@ struct Gathering {
 
   __device__ void begin(float energy) { largest = energy, sum = energy == minus_infinity() ? 0.0f : 1.0f; }
   __device__ void add(float score, const float (&v)[kCount]) {
+    if (score == minus_infinity()) return;
     const float next = fmaxf(largest, score);
-    if (next == minus_infinity()) return;
     const float factor = expf(largest - next), p = expf(score - next);
     sum = sum * factor + p;
 #pragma unroll
@@ -84,6 +84,7 @@ __device__ void for_each_score(const NodeRows<T, kLane>& rows, const BlockNode& 
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) prefix_forward_kernel(const __grid_constant__ Call call) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const int64_t item = int64_t{blockIdx.x} * warps_of_block() + warp_of_thread(), leaf = item / call.heads;
   if (leaf >= call.num_leaves || call.nodes[call.leaf_nodes[leaf]].parent < 0) return;  // a bare leaf
@@ -107,6 +108,7 @@ __device__ Climb& climb_of(const NodeRows<T, kLane>& rows, const BlockNode& fami
 // Every leaf's way up again: shares, and products with its gradient; what comes to it from above, at the root.
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) climb_again_kernel(const __grid_constant__ Call call) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const int64_t item = int64_t{blockIdx.x} * warps_of_block() + warp_of_thread(), leaf = item / call.heads;
   if (leaf >= call.num_leaves || call.nodes[call.leaf_nodes[leaf]].parent < 0) return;
@@ -237,23 +239,19 @@ __device__ void share_queries(const NodeRows<T, kLane>& rows, int64_t n, const B
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) descend_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  let_next_kernel_come();
   wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
   for (int64_t r = unit.round_end - 1; r >= unit.round_begin; --r) {
-    const BlockRound round = call.rounds[r];
-    const auto for_each_member = [&](const auto& visit) {
-      for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
-        const int64_t n = call.members[i];
-        visit(n, call.nodes[n], call.nodes[call.nodes[n].parent]);
-      }
-      __syncthreads();
+    const auto for_each_child = [&](const auto& visit) {
+      for_each_member(call, call.rounds[r],
+                      [&](int64_t n) { visit(n, call.nodes[n], call.nodes[call.nodes[n].parent]); });
     };
-    for_each_member(
-        [&](int64_t, const BlockNode& child, const BlockNode& parent) { take_slopes(rows, child, parent); });
-    for_each_member([&](int64_t, const BlockNode& child, const BlockNode& parent) { pass_down(rows, child, parent); });
-    for_each_member([&](int64_t n, const BlockNode&, const BlockNode& parent) { share_queries(rows, n, parent); });
+    for_each_child([&](int64_t, const BlockNode& child, const BlockNode& parent) { take_slopes(rows, child, parent); });
+    for_each_child([&](int64_t, const BlockNode& child, const BlockNode& parent) { pass_down(rows, child, parent); });
+    for_each_child([&](int64_t n, const BlockNode&, const BlockNode& parent) { share_queries(rows, n, parent); });
   }
 }
 

@@ -101,6 +101,15 @@ __device__ __forceinline__ HeadItem head_item(const Call& call) {
   return {static_cast<int>(blockIdx.x % call.heads), static_cast<int64_t>(blockIdx.x / call.heads)};
 }
 
+// Calls visit(n) for the children of a round's families, a warp each, and waits for all.
+template <class Visit>
+__device__ __forceinline__ void for_each_member(const Call& call, const BlockRound& round, const Visit& visit) {
+  for (int64_t i = round.member_begin + warp_of_thread(); i < round.member_end; i += warps_of_block()) {
+    visit(call.members[i]);
+  }
+  __syncthreads();
+}
+
 // What a node is to its siblings, a leaf from the inputs, an inner node from the saved means.
 template <class T, int kLane>
 struct NodeRows {

@@ -31,6 +31,9 @@ void copy_async16(uint32_t to, const void* from) {
 inline void copy_async8(uint32_t to, const void* from) {
   cuda_emulator::start_copy(to, from, 8);
 }
+inline void store16(void* to, uint4 x) {
+  *static_cast<uint4*>(to) = x;
+}
 inline void zero16(uint32_t to) {
   shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
 }
@@ -116,6 +119,7 @@ inline size_t most_shared_memory() {
   return cuda_emulator::kSharedMemory;
 }
 
+inline void let_next_kernel_come() {}
 inline int64_t threads_that_waited = 0;
 inline void wait_for_kernels_before() {
   ++threads_that_waited;
