@@ -318,7 +318,7 @@ template <class Function>
 void with_tile_blocks(const AttentionParams& params, const Function& function) {
   with_storage(params, [&]<class T>() {
     const BlockTotals& totals = params.walk.totals;
-    if (!totals.has_wide) return function.template operator()<T, 8, false>();
+    if (!totals.has_wide) return function.template operator()<T, 4, false>();
     totals.block_tiles <= 8 ? function.template operator()<T, 8, true>() : function.template operator()<T, 16, true>();
   });
 }
