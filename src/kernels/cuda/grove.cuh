@@ -282,12 +282,6 @@ __device__ __forceinline__ void write_split(uint32_t* rows, int64_t row, float2 
   const uint32_t high = pack2<T>(x.x, x.y);
   to[0] = high, to[kChannels / 2] = rest_of<T>(x.x, x.y, high);
 }
-template <class T>
-__device__ __forceinline__ float2 read_split(const uint32_t* rows, int64_t row) {
-  const uint32_t* const from = rows + row * kChannels + lane_of_thread();
-  const float2 high = unpack2<T>(from[0]), low = unpack2<T>(from[kChannels / 2]);
-  return make_float2(high.x + low.x, high.y + low.y);
-}
 // Brings one part of a tile of such rows, in the background: of [places, heads, parts], high and low ones in turn.
 template <class T>
 __device__ __forceinline__ void load_part(const GroveView& view, uint32_t to, const GroveTile& tile, uint32_t* rows,
@@ -324,7 +318,7 @@ template <class Function>
 void with_tile_blocks(const AttentionParams& params, const Function& function) {
   with_storage(params, [&]<class T>() {
     const BlockTotals& totals = params.walk.totals;
-    if (!totals.has_wide) return function.template operator()<T, 8, false>();
+    if (!totals.has_wide) return function.template operator()<T, 4, false>();
     totals.block_tiles <= 8 ? function.template operator()<T, 8, true>() : function.template operator()<T, 16, true>();
   });
 }

@@ -245,8 +245,14 @@ struct BackwardLeaves {
   }
 };
 
+// That share a multiprocessor.
+template <int kWarps>
+constexpr int kBlocksAtOnce = kWarps == 4   ? 6
+                              : kWarps == 8 ? 3
+                                            : 1;
+
 template <class T, int kWarps, bool kHasWide>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
+__global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
     grove_leaves_kernel(const __grid_constant__ Call call) {
   let_next_kernel_come();
   const WarpTile own(call, Order::last_to_first);  // grove_sums.cu read grad_out

@@ -151,19 +151,26 @@ struct ForwardLeaves {
   }
 };
 
+// That share a multiprocessor.
+template <int kWarps>
+constexpr int kBlocksAtOnce = kWarps == 4   ? 8
+                              : kWarps == 8 ? 3
+                                            : 1;
+
 template <class T, int kWarps, bool kHasWide>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 16 ? 1
-                                               : kHasWide   ? 3
-                                                            : 4)
+__global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
     grove_leaves_forward_kernel(const __grid_constant__ Call call) {
   let_next_kernel_come();
   const WarpTile own(call);
   const ForwardLeaves<T, kWarps> leaves(call, call.groves[own.block.grove], own.head);
   TileRows rows;
-  if (own.is_there()) rows = leaves.view.leaf_rows(own.tile(call));
+  const GroveTile tile = own.is_there() ? own.tile(call) : GroveTile();
   wait_for_kernels_before();
   if (!kHasWide && !own.is_there()) return;
-  if (own.is_there()) leaves.load(rows.tile);
+  if (own.is_there()) {
+    leaves.load(tile);
+    rows = leaves.view.leaf_rows(tile);
+  }
   const bool is_wide = kHasWide && own.is_there() && rows.tile.num_keys > kRows;
   if (own.is_there() && !is_wide) {
     const int place = from_lane(rows.family_place, 0);

@@ -12,19 +12,21 @@ struct BackwardPlaces {
   static constexpr int kParts = 3;  // gradients of q, k and v
 
   GroveView view;
-  PlaceTeam team;
   PlaceTables tables;
-  uint32_t staging;  // of this team: means of q, k, v and grad_out, split
+  int num_stages;
+  PlaceTeam team = {};   // of the round
+  uint32_t staging = 0;  // of this team: means of q, k, v and grad_out, split
 
-  static constexpr int kTeamMemory = 4 * 2 * kTileBytes;
+  static constexpr int kStageMemory = 4 * 2 * kTileBytes;
   static __host__ __device__ uint32_t block_memory(int most_places) {
     return (PlaceTables::size(most_places) + kRowBytes - 1) / kRowBytes * kRowBytes;
   }
-  __device__ BackwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places, int team_size)
-      : view{call, grove, head},
-        team{team_size},
-        tables{grove, 0, most_places},
-        staging(block_memory(most_places) + team.index() * kTeamMemory) {}
+  __device__ BackwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places, int count)
+      : view{call, grove, head}, tables{grove, 0, most_places}, num_stages(count) {}
+  __device__ void begin(const GroveRound& round) {
+    team = PlaceTeam(round, kParts, num_stages);
+    staging = block_memory(tables.most) + team.index() * kStageMemory;
+  }
 
   __device__ Tile staged(int array) const {
     const uint32_t high = staging + 2 * array * kTileBytes;
@@ -143,27 +145,29 @@ struct BackwardPlaces {
     return view.call.place_gradient + (3 * view.place_row(place) + array) * kChannels;
   }
 
-  __device__ void run() const {
+  __device__ void run() {
     tables.load(view.call);
     wait_for_kernels_before();
     wait_for_tiles();
     __syncthreads();
 #pragma unroll 1
     for (int r = view.grove.num_rounds - 1; r >= 0; --r) {
+      const GroveRound round = tables.round(r);
+      begin(round);
       team.for_tiles(
-          tables.round(r), [&](int t) { load(tables.tile(t)); }, [&](int t) { differentiate(tables.tile(t)); });
+          round, [&](int t) { load(tables.tile(t)); }, [&](int t) { differentiate(tables.tile(t)); });
     }
   }
 };
 
 template <class T>
 __global__ void __launch_bounds__(kPlaceWarps * 32, 1)
-    grove_places_kernel(const __grid_constant__ Call call, int most_places, int team) {
+    grove_places_kernel(const __grid_constant__ Call call, int most_places, int num_stages) {
   let_next_kernel_come();
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
   if (grove.num_places > 0) {
-    BackwardPlaces<T>(call, grove, item.head, most_places, team).run();
+    BackwardPlaces<T>(call, grove, item.head, most_places, num_stages).run();
   } else {
     wait_for_kernels_before();
   }
@@ -176,9 +180,9 @@ void groves_places(const Call& call, const AttentionParams& params, cudaStream_t
   if (most_places == 0) return;
   with_storage(params, [&]<class T>() {
     using Work = BackwardPlaces<T>;
-    const PlaceBlock block(params, Work::kParts, Work::block_memory(most_places), Work::kTeamMemory);
+    const PlaceBlock block(params, Work::kParts, Work::block_memory(most_places), Work::kStageMemory);
     launch(grove_places_kernel<T>, grid_of_groves(call, params), block.threads, block.memory, stream, call, most_places,
-           block.team);
+           block.stages);
   });
 }
 

@@ -17,11 +17,13 @@ struct ForwardPlaces {
   static constexpr int kParts = 4;
 
   GroveView view;
-  PlaceTeam team;
   PlaceTables tables;
-  uint32_t numbers, staging;  // `staging` of this team: q, k and v, split, and 16 numbers
+  uint32_t numbers;
+  int num_stages;
+  PlaceTeam team = {};   // of the round
+  uint32_t staging = 0;  // of this team: q, k and v, split, and 16 numbers
 
-  static constexpr int kTeamMemory = 3 * 2 * kTileBytes + kRowBytes;
+  static constexpr int kStageMemory = 3 * 2 * kTileBytes + kRowBytes;
   static size_t block_memory(int most_places) {
     return round_up(PlaceTables::size(most_places) + kNumbers * most_places * sizeof(float));
   }
@@ -29,12 +31,15 @@ struct ForwardPlaces {
     return static_cast<uint32_t>((bytes + kRowBytes - 1) / kRowBytes * kRowBytes);
   }
 
-  __device__ ForwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places, int team_size)
+  __device__ ForwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places, int count)
       : view{call, grove, head},
-        team{team_size},
         tables{grove, 0, most_places},
         numbers(PlaceTables::size(most_places)),
-        staging(round_up(numbers + kNumbers * most_places * sizeof(float)) + team.index() * kTeamMemory) {}
+        num_stages(count) {}
+  __device__ void begin(const GroveRound& round) {
+    team = PlaceTeam(round, kParts, num_stages);
+    staging = round_up(numbers + kNumbers * tables.most * sizeof(float)) + team.index() * kStageMemory;
+  }
 
   __device__ float& number(Number which, int place) const {
     return shared_at<float>(numbers + 4 * (which * tables.most + place));
@@ -149,7 +154,7 @@ struct ForwardPlaces {
     }
   }
 
-  __device__ void run() const {
+  __device__ void run() {
     const BlockGrove& grove = view.grove;
     tables.load(view.call);
     wait_for_kernels_before();
@@ -161,8 +166,10 @@ struct ForwardPlaces {
     }
 #pragma unroll 1
     for (int r = 0; r < grove.num_rounds; ++r) {
+      const GroveRound round = tables.round(r);
+      begin(round);
       team.for_tiles(
-          tables.round(r), [&](int t) { load(tables.tile(t)); }, [&](int t) { take_part(tables.tile(t)); });
+          round, [&](int t) { load(tables.tile(t)); }, [&](int t) { take_part(tables.tile(t)); });
     }
 #pragma unroll 1
     for (int r = grove.num_rounds - 1; r >= 0; --r) {
@@ -177,12 +184,12 @@ struct ForwardPlaces {
 
 template <class T>
 __global__ void __launch_bounds__(kPlaceWarps * 32, 1)
-    grove_places_forward_kernel(const __grid_constant__ Call call, int most_places, int team) {
+    grove_places_forward_kernel(const __grid_constant__ Call call, int most_places, int num_stages) {
   let_next_kernel_come();
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
   if (grove.num_places > 0) {
-    ForwardPlaces<T>(call, grove, item.head, most_places, team).run();
+    ForwardPlaces<T>(call, grove, item.head, most_places, num_stages).run();
   } else {
     wait_for_kernels_before();
   }
@@ -195,9 +202,9 @@ void groves_places_forward(const Call& call, const AttentionParams& params, cuda
   if (most_places == 0) return;
   with_storage(params, [&]<class T>() {
     using Work = ForwardPlaces<T>;
-    const PlaceBlock block(params, Work::kParts, Work::block_memory(most_places), Work::kTeamMemory);
+    const PlaceBlock block(params, Work::kParts, Work::block_memory(most_places), Work::kStageMemory);
     launch(grove_places_forward_kernel<T>, grid_of_groves(call, params), block.threads, block.memory, stream, call,
-           most_places, block.team);
+           most_places, block.stages);
   });
 }
 

@@ -9,33 +9,38 @@ namespace ramify::cuda {
 
 constexpr int kPlaceWarps = 16;  // most in a block
 
-// Teams of warps take a tile of places each: as many as a round has tiles, where there is memory for them, and of as
-// many warps as there are parts of the work, where teams are few.
+// Memory for as many tiles as a round has, where there is so much, and warps for each part of the work on them.
 struct PlaceBlock {
-  int team, threads;
+  int stages, threads;
   size_t memory;
 
-  PlaceBlock(const AttentionParams& params, int parts, size_t of_block, size_t of_team) {
-    const auto most = static_cast<int>((most_shared_memory() - of_block) / of_team);
-    const int tiles = std::min(static_cast<int>(params.walk.totals.round_tiles), most);
-    team = tiles * parts <= kPlaceWarps ? parts : tiles * 2 <= kPlaceWarps ? 2 : 1;
-    const int teams = std::min(tiles, kPlaceWarps / team);
-    threads = teams * team * 32, memory = of_block + teams * of_team;
+  PlaceBlock(const AttentionParams& params, int parts, size_t of_block, size_t of_stage) {
+    const auto most = static_cast<int>((most_shared_memory() - of_block) / of_stage);
+    stages = std::min({static_cast<int>(params.walk.totals.round_tiles), kPlaceWarps, most});
+    threads = 32 * std::min(stages * parts, kPlaceWarps), memory = of_block + stages * of_stage;
   }
 };
 
-// The warp's team, and its own part of the work, and every `size`-th after it.
+// Warps that work on one tile of a round: as many as there are parts of the work, where tiles are few. A warp has its
+// own part, and every `size`-th after it.
 struct PlaceTeam {
-  int size;
+  int size = 1, count = 0;
+
+  PlaceTeam() = default;
+  __device__ PlaceTeam(const GroveRound& round, int parts, int stages) {
+    const int tiles = min(round.tile_end - round.tile_begin, stages), warps = warps_of_block();
+    size = tiles * parts <= warps ? parts : tiles * 2 <= warps ? 2 : 1;
+    count = min(stages, warps / size);
+  }
   __device__ int index() const { return warp_of_thread() / size; }
-  __device__ int count() const { return warps_of_block() / size; }
   __device__ int part() const { return warp_of_thread() % size; }
 
-  // Each team's tiles of a round, and what is to be done with one in two steps, with a barrier behind each.
+  // The team's tiles of a round, and what is to be done with one in two steps, with a barrier behind each.
   template <class First, class Second>
   __device__ void for_tiles(const GroveRound& round, const First& first, const Second& second) const {
-    for (int begin = round.tile_begin; begin < round.tile_end; begin += count()) {
-      const int t = begin + index();
+#pragma unroll 1
+    for (int begin = round.tile_begin; begin < round.tile_end; begin += count) {
+      const int t = index() < count ? begin + index() : round.tile_end;
       if (t < round.tile_end) first(t);
       __syncthreads();
       if (t < round.tile_end) second(t);
