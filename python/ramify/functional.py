@@ -86,7 +86,7 @@ def attention(
             level from the root (``tie="block"``). Differentiable as a tensor; below 1.001 it is softmax, without a
             gradient by alpha.
         implementation: ``"auto"`` takes the fastest that supports the call; ``"fused"``, ``"composed"`` or
-            ``"reference"`` force one. The fused kernels run on the CPU, not in float64, and know no ``alpha``.
+            ``"reference"`` force one. The fused kernels, for CPUs and CUDA, know neither float64 nor ``alpha``.
 
     Returns:
         ``[T, H, dv]``, in the dtype of q. Differentiable in q, k, v, positions and alpha.
