@@ -6,8 +6,6 @@ namespace {
 
 template <class T, int kLane>
 __global__ void bare_forward_kernel(const __grid_constant__ Call call) {
-  let_next_kernel_come();
-  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const NodeRows<T, kLane> rows{call, place.head};
   const int64_t n = call.bare_leaves[place.item];
@@ -26,8 +24,6 @@ __global__ void bare_forward_kernel(const __grid_constant__ Call call) {
 
 template <class T, int kLane>
 __global__ void bare_backward_kernel(const __grid_constant__ Call call) {
-  let_next_kernel_come();
-  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const NodeRows<T, kLane> rows{call, place.head};
   const int64_t n = call.bare_leaves[place.item];

@@ -22,18 +22,16 @@ struct ForwardLeaves {
         scratch(kStagingBytes + 4 * warp_of_thread() * kRows) {}
 
   using Means = FamilyMeans<T, false, GroveView>;
-  __device__ Means means() const { return {view, view, staging}; }
+  __device__ Means means() const { return {view, view, {staged(kQ), staged(kK), staged(kV)}}; }
 
   __device__ Tile staged(int array, int tiles_away = 0) const {
     return {staging + (tiles_away * kStagedTiles + array) * kTileBytes};
   }
-  // What is given to leaves should stay in the second-level cache until they are finished, not this.
   __device__ void load(const GroveTile& tile) const {
     const Call& call = view.call;
-    const int64_t leaf = view.leaf(tile.row);
-    load_tile<T, Reads::once>(staged(kQ).high, call.q, leaf, tile.num_rows, view.head);
-    load_tile<T, Reads::once>(staged(kK).high, call.k, leaf, tile.num_rows, view.head);
-    load_tile<T, Reads::once>(staged(kV).high, call.v, leaf, tile.num_rows, view.head);
+    load_tile<T>(staged(kQ).high, call.q, view.leaf(tile.row), tile.num_rows, view.head);
+    load_tile<T>(staged(kK).high, call.k, view.leaf(tile.row), tile.num_rows, view.head);
+    load_tile<T>(staged(kV).high, call.v, view.leaf(tile.row), tile.num_rows, view.head);
   }
   __device__ float& number_of_row(int row) const { return shared_at<float>(scratch + 4 * row); }
 
@@ -151,23 +149,18 @@ struct ForwardLeaves {
   }
 };
 
-// That share a multiprocessor.
-template <int kWarps>
-constexpr int kBlocksAtOnce = kWarps == 4   ? 8
-                              : kWarps == 8 ? 3
-                                            : 1;
-
+// Without wide families a thread needs fewer registers, and four blocks share a multiprocessor.
 template <class T, int kWarps, bool kHasWide>
-__global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
-    grove_leaves_forward_kernel(const __grid_constant__ Call call) {
-  let_next_kernel_come();
+__global__ void __launch_bounds__(kWarps * 32, kWarps == 16 ? 1
+                                               : kHasWide   ? 3
+                                                            : 4)
+    leaves_forward_kernel(const __grid_constant__ Call call) {
   const WarpTile own(call);
+  if (!kHasWide && !own.is_there()) return;
   const ForwardLeaves<T, kWarps> leaves(call, call.groves[own.block.grove], own.head);
   TileRows rows;
-  const GroveTile tile = own.is_there() ? own.tile(call) : GroveTile();
-  wait_for_kernels_before();
-  if (!kHasWide && !own.is_there()) return;
   if (own.is_there()) {
+    const GroveTile tile = own.tile(call);
     leaves.load(tile);
     rows = leaves.view.leaf_rows(tile);
   }
@@ -188,9 +181,15 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
 }  // namespace
 
 void groves_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  with_tile_blocks(params, [&]<class T, int kWarps, bool kHasWide>() {
-    launch(grove_leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
+  const auto run = [&]<class T, int kWarps, bool kHasWide>() {
+    launch(leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
            ForwardLeaves<T, kWarps>::kMemory, stream, call);
+  };
+  with_tile_blocks(params, [&]<class T, int kWarps>() {
+    if constexpr (kWarps == 8) {
+      if (!params.walk.totals.has_wide) return run.template operator()<T, kWarps, false>();
+    }
+    run.template operator()<T, kWarps, true>();
   });
 }
 

@@ -45,30 +45,13 @@ __device__ __forceinline__ uint32_t shared_address(uint32_t offset) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_shared())) + offset;
 }
 
-// Whether lines are read again before others; those that are not make room in the second-level cache first.
-enum class Reads { again, once };
-
 // 16 bytes from global to shared memory, past the first-level cache, in the background.
-template <Reads kReads = Reads::again>
 __device__ __forceinline__ void copy_async16(uint32_t to, const void* from) {
-  if constexpr (kReads == Reads::once) {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)), "l"(from),
-                 "l"(policy)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 // 8 bytes likewise, through that cache.
 __device__ __forceinline__ void copy_async8(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-// 16 bytes to global memory at once, which the compiler would part where they come from arithmetic.
-__device__ __forceinline__ void store16(void* to, uint4 x) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-               : "memory");
 }
 __device__ __forceinline__ void zero16(uint32_t to) {
   shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
@@ -125,30 +108,12 @@ inline void require(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw std::runtime_error(std::string("cuda: ") + what + ": " + cudaGetErrorString(status));
 }
 
-inline int device_attribute(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  require(cudaGetDevice(&device), "device");
-  require(cudaDeviceGetAttribute(&value, attribute, device), "device");
-  return value;
-}
-
 // Bytes of shared memory that a block of the current device can have.
 inline size_t most_shared_memory() {
-  return static_cast<size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-}
-
-// A kernel begins with let_next_kernel_come, and waits for the kernels before it ahead of everything but reads of the
-// forest's tables: where the device can, its blocks come to the multiprocessors while the last ones of the kernel
-// before still run.
-__device__ __forceinline__ void let_next_kernel_come() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_kernels_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-#endif
+  int device = 0, bytes = 0;
+  require(cudaGetDevice(&device), "device");
+  require(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
+  return static_cast<size_t>(bytes);
 }
 
 template <class... Parameters, class... Arguments>
@@ -163,14 +128,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         "shared memory");
   }
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared, config.stream = stream;
-  config.attrs = &early, config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
-  require(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
+  kernel<<<grid, threads, shared, stream>>>(static_cast<Parameters>(arguments)...);
+  require(cudaGetLastError(), "launch");
 }
 
 }  // namespace ramify::cuda

@@ -171,18 +171,18 @@ __device__ __forceinline__ T* lane_chunk(const Rows& rows, int64_t first, int he
 }
 
 // Brings `count` rows of a tensor into a tile, in the background; the rest is 0.
-template <class T, Reads kReads = Reads::again>
+template <class T>
 __device__ __forceinline__ void load_tile(uint32_t tile, const Rows& rows, int64_t first, int count, int head) {
   const T* from = lane_chunk<T>(rows, first, head);
   const int64_t step = 4 * rows.row_stride;
   if (count == kRows) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i, from += step) copy_async16<kReads>(lane_cell(tile, i), from);
+    for (int i = 0; i < 4; ++i, from += step) copy_async16(lane_cell(tile, i), from);
     return;
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i, from += step) {
-    lane_of_thread() / 8 + 4 * i < count ? copy_async16<kReads>(lane_cell(tile, i), from) : zero16(lane_cell(tile, i));
+    lane_of_thread() / 8 + 4 * i < count ? copy_async16(lane_cell(tile, i), from) : zero16(lane_cell(tile, i));
   }
 }
 
