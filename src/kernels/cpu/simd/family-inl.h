@@ -195,7 +195,7 @@ inline V softmax_tile(const Family& family, int64_t i, float* scores, float* wei
     }
     most = hn::Max(most, score);
     hn::Store(score, f, scores + j * kNarrowFamily);
-    ahead.step<2>();
+    ahead.step<1>();
   }
   const V shift = hn::IfThenElse(hn::Eq(most, closed), hn::Zero(f), most);
   V sum = hn::Zero(f);
@@ -205,12 +205,12 @@ inline V softmax_tile(const Family& family, int64_t i, float* scores, float* wei
     hn::Store(weight, f, scores + j * kNarrowFamily);
     ahead.step<2>();
   }
-  shared_ahead = ahead;
   const M is_empty = hn::Eq(sum, hn::Zero(f));
   const V inverse = hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), sum));
   const bool streams = family.streams && count % kLanes == 0;
   for (int64_t j = 0; j < count; ++j) {
     const V weight = hn::Mul(hn::Load(f, scores + j * kNarrowFamily), inverse);
+    ahead.step<1>();
     if (streams) {
       hn::Stream(weight, f, weights + j * count);
     } else {
