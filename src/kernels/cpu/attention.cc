@@ -19,7 +19,7 @@ namespace {
 // Below this many multiply-adds threads would wait for each other longer than they work.
 constexpr int64_t kSerialWork = int64_t{1} << 19;
 // Outputs that are larger than this would not stay in the caches.
-constexpr int64_t kStreamedBytes = int64_t{6} << 20;
+constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 
 // Multiply-adds of one head of a family, and as much again as its rows cost.
 int64_t family_work(const Call& call, const WalkNode& node) {
