@@ -143,6 +143,7 @@ inline void score_rows(const float* const* left, const float* const* right, int6
     const int64_t rows = std::min(count - i, kLanes);
     if (add || 2 * rows <= kLanes) {
       dot_few(left + i, rows, right, count, channels, scale, add, to + i, kNarrowFamily);
+      for (int64_t j = 0; j < count; ++j) ahead.template step<4>();  // few, so at once
       continue;
     }
     interleave_tile(left + i, rows, channels, s.zeros, s.columns);
