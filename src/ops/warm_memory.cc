@@ -156,7 +156,11 @@ WarmMemory::Block* WarmMemory::take(size_t size) {
     if (data == nullptr) return nullptr;
     block = new (data - sizeof(Block)) Block{*this, size};
   }
-  if (++num_requests_ % kRequestsPerSpan == 0) earlier_peak_ = std::exchange(peak_, 0);
+  block->is_idle = false;
+  if (++num_requests_ % kRequestsPerSpan == 0) {
+    earlier_peak_ = std::exchange(peak_, 0);
+    mark_idle_blocks();
+  }
   bytes_in_use_ += block->size;
   peak_ = std::max(peak_, bytes_in_use_);
   return block;
@@ -179,16 +183,25 @@ WarmMemory::Block* WarmMemory::take_kept(size_t size) {
 void WarmMemory::release(void* data) {
   auto* const block = static_cast<Block*>(data) - 1;
   c10::profiledCPUMemoryReporter().Delete(data);
-  mark_idle(data, block->size);
   block->owner.keep(block);
 }
 
 void WarmMemory::keep(Block* block) {
   const std::lock_guard lock(mutex_);
   bytes_in_use_ -= block->size;
+  block->released_at = num_requests_;
   kept_.push_back(block);
   kept_bytes_ += block->size;
   shrink_to(std::min(limit_, std::max(peak_, earlier_peak_)));
+}
+
+// Not every block that is released: the advice interrupts all other threads, which takes longer than small kernels.
+void WarmMemory::mark_idle_blocks() {
+  for (Block* const block : kept_) {
+    if (block->is_idle || block->released_at + kRequestsPerSpan > num_requests_) continue;
+    mark_idle(block->data(), block->size);
+    block->is_idle = true;
+  }
 }
 
 void WarmMemory::shrink_to(size_t bytes) {

@@ -25,8 +25,8 @@ size_t warm_memory_limit(const char* megabytes);
 // The allocator behind it. New blocks come in size classes an eighth of a power of two apart. A released block is kept
 // for later requests of its size or down to two thirds of it. When all kept blocks together exceed the limit, or the
 // largest amount in use at once during the last few hundred requests, those idle for longest go back to the system; it
-// may also take the pages of kept blocks by itself when memory is short. Requests under 128 KiB or above the limit go
-// to torch's allocator. Outlives its tensors.
+// may also take the pages of blocks by itself, when memory is short, that were kept over some hundred requests.
+// Requests under 128 KiB or above the limit go to torch's allocator. Outlives its tensors.
 class WarmMemory final : public c10::Allocator {
  public:
   explicit WarmMemory(size_t limit) : limit_(limit) {}
@@ -50,6 +50,8 @@ class WarmMemory final : public c10::Allocator {
   struct alignas(64) Block {
     WarmMemory& owner;
     size_t size;
+    size_t released_at = 0;  // in requests
+    bool is_idle = false;    // the system may take its pages
     std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
   };
   static void release(void* data);
@@ -58,6 +60,7 @@ class WarmMemory final : public c10::Allocator {
   void keep(Block* block);
   // the lock is held by the caller:
   Block* take_kept(size_t size);
+  void mark_idle_blocks();
   void shrink_to(size_t bytes);
 
   const size_t limit_;

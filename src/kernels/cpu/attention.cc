@@ -19,7 +19,7 @@ namespace {
 // Below this many multiply-adds threads would wait for each other longer than they work.
 constexpr int64_t kSerialWork = int64_t{1} << 19;
 // Outputs that are larger than this would not stay in the caches.
-constexpr int64_t kStreamedBytes = int64_t{6} << 20;
+constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 
 // Multiply-adds of one head of a family, and as much again as its rows cost.
 int64_t family_work(const Call& call, const WalkNode& node) {
@@ -73,11 +73,11 @@ class Walker {
       for (int64_t i = begin; i < end; ++i) step(call_, groves[i], heads_, call_.scratch[thread]);
     });
   }
-  // Those below a crown, back from the last: what was seen last is still near.
-  void groves_back(GroveStep step) const {
+  // Those below a crown.
+  void groves_below(GroveStep step) const {
     const auto groves = call_.p.walk.groves;
     share(static_cast<int64_t>(groves.size()), [&](int64_t begin, int64_t end, int64_t thread) {
-      for (int64_t i = end - 1; i >= begin; --i) {
+      for (int64_t i = begin; i < end; ++i) {
         if (!groves[i].is_whole) step(call_, groves[i], heads_, call_.scratch[thread]);
       }
     });
@@ -306,13 +306,13 @@ int64_t num_leaves(const AttentionParams& p) {
 void tied_forward(const Walker& walker) {
   walker.groves(grove_up);
   walker.crown(kUp, kDown);
-  walker.groves_back(grove_down);
+  walker.groves_below(grove_down);
 }
 
 void tied_backward(const Walker& walker) {
   walker.groves(grove_backward_up);
   walker.crown(kBackwardUp, kBackwardDown);
-  walker.groves_back(grove_backward_down);
+  walker.groves_below(grove_backward_down);
 }
 
 void swept_forward(const Walker& walker) {

@@ -36,9 +36,9 @@ V close_gates(const Call& call, const Family& family, int64_t i, int64_t head, V
 
 // One head of a family: p(C, B) of all children, gates of the inner ones, e of the parent.
 void attend(const Call& call, const Family& family, int64_t head, const float* const* q, const float* const* k,
-            const NodeRows& above, const NodeRows& below, Scratch& s, Ahead& q_ahead, Ahead& k_ahead) {
+            const NodeRows& above, const NodeRows& below, Scratch& s, Ahead& q_ahead, BothAhead& kv_ahead) {
   const F f;
-  score_family(call, family, head, q, k, s, k_ahead);
+  score_family(call, family, head, q, k, s, kv_ahead);
   float* weights = call.family_weights(*family.node, head);
   V energy = hn::Zero(f);
   for (int64_t i = 0; i < family.count; i += kLanes) {
@@ -75,12 +75,12 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
   const float inverse_size = 1.0f / static_cast<float>(family.node->size);
   const float *q_rows[kNarrowFamily], *k_rows[kNarrowFamily];
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    Ahead k_ahead = family.look_ahead(k, g);
+    BothAhead kv_ahead = {family.look_ahead(k, g), family.look_ahead(v, g)};
     family.gather(k, g, below.k, p.key_heads, call.dim, s.staged[1], k_rows);
     if (!family.is_root()) {
       pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
                 above.k + (slot * p.key_heads + g) * call.dim);
-      pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2], family.look_ahead(v, g));
+      pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2]);
     }
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       Ahead q_ahead = family.look_ahead(q, h);
@@ -89,7 +89,7 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
         pool_rows(q_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
                   above.q + (slot * p.heads + h) * call.dim);
       }
-      attend(call, family, h, q_rows, k_rows, above, below, s, q_ahead, k_ahead);
+      attend(call, family, h, q_rows, k_rows, above, below, s, q_ahead, kv_ahead);
     }
   }
 }
@@ -109,8 +109,10 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
     family.gather(v, g, below.v, p.key_heads, call.value_dim, s.staged[2], v_rows);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
+      Ahead weights_ahead = family.look_ahead(call, call.weights, h);
       for (int64_t j = 0; j < b; ++j) {
         row_scale[j] = pi;
+        weights_ahead.step<1>();
         if (family.leaf[j] >= 0) continue;
         const float* gates = call.gates_of(p.walk.nodes[family.first + j], h);
         row_scale[j] = pi * gates[1];
@@ -139,16 +141,17 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
   const int64_t slot = family.node->slot, b = family.count, channels = in_lanes(p.value_dim);
   const float *v_rows[kNarrowFamily], *y_rows[kNarrowFamily];
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    Ahead v_ahead = family.look_ahead(v, g);
+    BothAhead ahead = {family.look_ahead(v, g), {}};
     family.gather(v, g, below.v, p.key_heads, call.value_dim, s.staged[2], v_rows);
     if (!family.is_root() && above.v != call.crown.v) {  // the crown's are saved
       pool_rows(v_rows, family.weights(), b, 1.0f / static_cast<float>(family.node->size), channels,
                 above.v + (slot * p.key_heads + g) * call.value_dim);
     }
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      Ahead y_ahead = family.look_ahead(grad_out, h);
+      ahead.second = family.look_ahead(grad_out, h);
+      Ahead weights_ahead = family.look_ahead(call, call.weights, h);
       family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows);
-      score_rows(y_rows, v_rows, b, channels, 1.0f, /*add=*/false, s, s.scores, v_ahead);
+      score_rows(y_rows, v_rows, b, channels, 1.0f, /*add=*/false, s, s.scores, ahead);
       const float* weights = call.family_weights(*family.node, h);
       float* products = call.family_products(*family.node, h);
       V pi_bar = hn::Zero(f);
@@ -157,8 +160,12 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
         for (int64_t j = 0; j < b; ++j) {
           const V product = hn::Load(f, s.scores + j * kNarrowFamily + i);
           attended = hn::MulAdd(load_first(weights + j * b + i, b - i), product, attended);
-          store_first(product, products + j * b + i, b - i);
-          y_ahead.step<4>();
+          if (family.streams && b % kLanes == 0) {
+            hn::Stream(product, f, products + j * b + i);
+          } else {
+            store_first(product, products + j * b + i, b - i);
+          }
+          weights_ahead.step<1>();
         }
         if (!family.all_leaves) {
           HWY_ALIGN float w[kLanes], inside[kLanes];
@@ -189,9 +196,11 @@ void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float 
   const float* weights = call.family_weights(*family.node, h);
   const float* products = call.family_products(*family.node, h);
   const float t_bar_a_leaf = e_bar / static_cast<float>(family.node->size);
+  BothAhead ahead = {family.look_ahead(call, call.weights, h), family.look_ahead(call, call.products, h)};
   for (int64_t i = 0; i < b; i += kLanes) {
     V attended = hn::Zero(f);
     for (int64_t j = 0; j < b; ++j) {
+      ahead.step<1>();
       attended = hn::MulAdd(load_first(weights + j * b + i, b - i), load_first(products + j * b + i, b - i), attended);
     }
     V coefficient = hn::Set(f, pi), g_bar = hn::Set(f, t_bar_a_leaf);  // of leaves: m = 0, w = 1
@@ -338,11 +347,7 @@ void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Ra
   const auto nodes = call.p.walk.nodes;
   const NodeRows& above = is_top && !grove.is_whole ? call.crown : s.local;
   for (int64_t n = level.begin; n < level.end; ++n) {
-    if (nodes[n].is_leaf()) continue;
-    // the last family of a grove is followed by the first of the next one
-    const int64_t end = is_top ? static_cast<int64_t>(nodes.size()) : level.end;
-    const bool has_next = n + 1 < end && !nodes[n + 1].is_leaf() && !nodes[n + 1].is_crown();
-    step(Family(call, n, heads, has_next ? &nodes[n + 1] : nullptr), above, s.local);
+    if (!nodes[n].is_leaf()) step(Family(call, n, heads), above, s.local);
   }
 }
 

@@ -13,12 +13,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
 
+// Rows at least so many leaves further on are brought nearer: far enough to be there in time, and not so far that they
+// have to leave the second-level cache again.
+inline constexpr int64_t kLeavesAhead = 16;
+
 // What all heads of a narrow family share.
 struct Family {
   const WalkNode* node;
-  const WalkNode* next;  // the family after this one, or null: its rows can be brought nearer meanwhile
-  bool walks_all_heads;
-  int64_t first = 0;  // first child
+  int64_t last_ahead = -1;  // the last leaf of which rows are brought nearer
+  int64_t first = 0;        // first child
   int64_t count = 0;
   bool all_leaves = true;
   bool is_pair = false;  // of two that see only each other
@@ -31,11 +34,8 @@ struct Family {
   HWY_ALIGN float log_sizes[kNarrowFamily];
   HWY_ALIGN float closed[kNarrowFamily];  // 1: the child does not look at itself
 
-  Family(const Call& call, int64_t n, HeadRange heads, const WalkNode* following = nullptr)
-      : node(&call.p.walk.nodes[n]),
-        next(following),
-        walks_all_heads(heads.key_end - heads.key_begin == call.p.key_heads),
-        is_causal(call.p.causal != Causal::none) {
+  Family(const Call& call, int64_t n, HeadRange heads)
+      : node(&call.p.walk.nodes[n]), is_causal(call.p.causal != Causal::none) {
     first = node->first_child, count = node->num_children;
     for (int64_t j = 0; j < count; ++j) {
       const WalkNode& child = call.p.walk.nodes[first + j];
@@ -50,8 +50,8 @@ struct Family {
     is_closed = !(all_leaves && call.p.include_self);
     is_pair = count == 2 && !is_causal && closed[0] != 0 && closed[1] != 0;
     streams = call.streams && node->weights * call.p.heads % kRowPad == 0;
-    // of the next family only leaves are worth the trouble, and only where they are neighbours
-    if (next && next->size != next->num_children) next = nullptr;
+    const bool walks_all_heads = heads.key_end - heads.key_begin == call.p.key_heads;
+    if (all_leaves && walks_all_heads) last_ahead = static_cast<int64_t>(call.p.walk.leaf_nodes.size()) - 1;
   }
 
   bool is_root() const { return node->parent < 0; }
@@ -97,13 +97,22 @@ struct Family {
       if (leaf[j] >= 0) target.finish(leaf[j], head, rows[j]);
     }
   }
-  // What the loops over `head` of this family bring nearer of the next one: a part as large as the head's, in the order
-  // of memory, so that all heads together bring all of it. Nothing where only some heads are walked.
+  // What the loops over `head` of this family bring nearer of leaves to come: a part as large as the head's, in the
+  // order of memory, so that all heads together bring as many rows as they use. Nothing where only some heads are
+  // walked.
   HWY_INLINE Ahead look_ahead(const Source& source, int64_t head) const {
-    if (!next || !walks_all_heads) return {};
-    const int64_t part = next->num_children * source.head_bytes();
-    const char* begin = source.at(next->first_leaf, 0) + head * part;
+    const int64_t row = leaf[0] + std::max(count, kLeavesAhead);
+    if (row + count - 1 > last_ahead) return {};
+    const int64_t part = count * source.head_bytes();
+    const char* begin = source.at(row, 0) + head * part;
     return {begin, begin + part};
+  }
+  // The same of numbers that lie as weights do: those of the next family, if it is as large as this.
+  HWY_INLINE Ahead look_ahead(const Call& call, const float* weights, int64_t head) const {
+    const int64_t part = count * count, begin = (node->weights + part) * call.p.heads + head * part;
+    if (last_ahead < 0 || begin + part > call.p.walk.totals.weights * call.p.heads) return {};
+    const char* at = reinterpret_cast<const char*>(weights + begin);
+    return {at, at + part * static_cast<int64_t>(sizeof(float))};
   }
 };
 
@@ -127,12 +136,14 @@ HWY_INLINE bool has_own_position(const Call& call, const Family& family, int64_t
 }
 
 // Products of all rows of `left` with all rows of `right`: to[j][i] = scale left[i] · right[j], rows of kNarrowFamily.
+template <class Prefetch>
 inline void score_rows(const float* const* left, const float* const* right, int64_t count, int64_t channels,
-                       float scale, bool add, Scratch& s, float* to, Ahead& ahead) {
+                       float scale, bool add, Scratch& s, float* to, Prefetch& ahead) {
   for (int64_t i = 0; i < count; i += kLanes) {
     const int64_t rows = std::min(count - i, kLanes);
     if (add || 2 * rows <= kLanes) {
       dot_few(left + i, rows, right, count, channels, scale, add, to + i, kNarrowFamily);
+      for (int64_t j = 0; j < count; ++j) ahead.template step<4>();  // few, so at once
       continue;
     }
     interleave_tile(left + i, rows, channels, s.zeros, s.columns);
@@ -142,7 +153,7 @@ inline void score_rows(const float* const* left, const float* const* right, int6
 
 // scale q(C)·k(B) + ε(C)·ε(B) of one head into scratch.scores; sizes and masks come with the softmax.
 inline void score_family(const Call& call, const Family& family, int64_t head, const float* const* q,
-                         const float* const* k, Scratch& s, Ahead& ahead) {
+                         const float* const* k, Scratch& s, BothAhead& ahead) {
   score_rows(q, k, family.count, in_lanes(call.p.dim), call.p.scale, /*add=*/false, s, s.scores, ahead);
   if (call.position_dim == 0) return;
   const float* positions[kNarrowFamily];
@@ -185,6 +196,7 @@ inline V softmax_tile(const Family& family, int64_t i, float* scores, float* wei
     }
     most = hn::Max(most, score);
     hn::Store(score, f, scores + j * kNarrowFamily);
+    ahead.step<1>();
   }
   const V shift = hn::IfThenElse(hn::Eq(most, closed), hn::Zero(f), most);
   V sum = hn::Zero(f);
@@ -192,14 +204,14 @@ inline V softmax_tile(const Family& family, int64_t i, float* scores, float* wei
     const V weight = exp_lanes(hn::Sub(hn::Load(f, scores + j * kNarrowFamily), shift));
     sum = hn::Add(sum, weight);
     hn::Store(weight, f, scores + j * kNarrowFamily);
-    ahead.step<4>();
+    ahead.step<2>();
   }
-  shared_ahead = ahead;
   const M is_empty = hn::Eq(sum, hn::Zero(f));
   const V inverse = hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), sum));
   const bool streams = family.streams && count % kLanes == 0;
   for (int64_t j = 0; j < count; ++j) {
     const V weight = hn::Mul(hn::Load(f, scores + j * kNarrowFamily), inverse);
+    ahead.step<1>();
     if (streams) {
       hn::Stream(weight, f, weights + j * count);
     } else {

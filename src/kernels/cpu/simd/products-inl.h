@@ -211,8 +211,12 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     RAMIFY_UNROLL
     for (int l = 0; l < C; ++l) sum[i][l] = hn::Zero(f);
   }
-  const float* a = p.a + r * p.row_step;
   const int64_t row_step = p.row_step, term_step = p.term_step;
+  const float* a = p.a + r * row_step;
+  // Weights of the upper three rows have a pointer of their own, so that all six are reached with one step in a
+  // register: with five the compiler has none left for what is brought nearer.
+  const float* upper = a + 3 * row_step;
+  asm("" : "+r"(upper));  // else it becomes a + 3 * row_step again
   const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + R - 1] : p.num_terms;
   for (int64_t s = 0; s < num_terms; ++s) {
     ahead.template step<2>();
@@ -222,11 +226,11 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     for (int l = 0; l < C; ++l) x[l] = hn::LoadU(f, term + l * kLanes);
     RAMIFY_UNROLL
     for (int i = 0; i < R; ++i) {
-      const V weight = hn::Set(f, a[i * row_step]);
+      const V weight = hn::Set(f, i < 3 ? a[i * row_step] : upper[(i - 3) * row_step]);
       RAMIFY_UNROLL
       for (int l = 0; l < C; ++l) sum[i][l] = hn::MulAdd(weight, x[l], sum[i][l]);
     }
-    a += term_step;
+    a += term_step, upper += term_step;
   }
   const float* base = p.base ? p.base + c : nullptr;
   const bool adds = p.adds, streams = p.streams;

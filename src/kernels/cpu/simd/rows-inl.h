@@ -184,6 +184,16 @@ class Ahead {
   const char *at_ = kNothing, *end_ = kNothing;
 };
 
+// Of two tensors in turn.
+struct BothAhead {
+  Ahead first, second;
+  template <int Lines>
+  HWY_INLINE void step() {
+    first.step<Lines>();
+    second.step<Lines>();
+  }
+};
+
 // Where there is nothing to bring.
 struct NothingAhead {
   template <int Lines>
@@ -224,34 +234,32 @@ struct Target : Source {
   }
 };
 
-// to = scale · Σ weight[r] rows[r]; weights may be null: ones.
+// to = scale · Σ weight[r] rows[r]; C vectors of channels.
+template <int C>
+HWY_INLINE void pool_tile(const float* const* rows, const float* weights, int64_t count, float scale, int64_t c,
+                          float* to) {
+  const F f;
+  V sum[C];
+  for (int l = 0; l < C; ++l) sum[l] = hn::Zero(f);
+  if (weights) {
+    for (int64_t r = 0; r < count; ++r) {
+      const V weight = hn::Set(f, weights[r]);
+      for (int l = 0; l < C; ++l) sum[l] = hn::MulAdd(hn::LoadU(f, rows[r] + c + l * kLanes), weight, sum[l]);
+    }
+  } else {
+    for (int64_t r = 0; r < count; ++r) {
+      for (int l = 0; l < C; ++l) sum[l] = hn::Add(sum[l], hn::LoadU(f, rows[r] + c + l * kLanes));
+    }
+  }
+  for (int l = 0; l < C; ++l) hn::StoreU(hn::Mul(sum[l], hn::Set(f, scale)), f, to + c + l * kLanes);
+}
+
+// The same of whole rows; weights may be null: ones.
 inline void pool_rows(const float* const* rows, const float* weights, int64_t count, float scale, int64_t channels,
                       float* to) {
-  const F f;
   int64_t c = 0;
-  for (; c + 4 * kLanes <= channels; c += 4 * kLanes) {
-    V sum0 = hn::Zero(f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-    for (int64_t r = 0; r < count; ++r) {
-      const float* row = rows[r] + c;
-      const V weight = hn::Set(f, weights ? weights[r] : 1.0f);
-      sum0 = hn::MulAdd(hn::LoadU(f, row), weight, sum0);
-      sum1 = hn::MulAdd(hn::LoadU(f, row + kLanes), weight, sum1);
-      sum2 = hn::MulAdd(hn::LoadU(f, row + 2 * kLanes), weight, sum2);
-      sum3 = hn::MulAdd(hn::LoadU(f, row + 3 * kLanes), weight, sum3);
-    }
-    const V factor = hn::Set(f, scale);
-    hn::StoreU(hn::Mul(sum0, factor), f, to + c);
-    hn::StoreU(hn::Mul(sum1, factor), f, to + c + kLanes);
-    hn::StoreU(hn::Mul(sum2, factor), f, to + c + 2 * kLanes);
-    hn::StoreU(hn::Mul(sum3, factor), f, to + c + 3 * kLanes);
-  }
-  for (; c < channels; c += kLanes) {
-    V sum = hn::Zero(f);
-    for (int64_t r = 0; r < count; ++r) {
-      sum = hn::MulAdd(hn::LoadU(f, rows[r] + c), hn::Set(f, weights ? weights[r] : 1.0f), sum);
-    }
-    hn::StoreU(hn::Mul(sum, hn::Set(f, scale)), f, to + c);
-  }
+  for (; c + 4 * kLanes <= channels; c += 4 * kLanes) pool_tile<4>(rows, weights, count, scale, c, to);
+  for (; c < channels; c += kLanes) pool_tile<1>(rows, weights, count, scale, c, to);
 }
 
 // The mean of neighbouring rows in their storage; dim is a multiple of kLanes.
