@@ -285,11 +285,12 @@ struct WideFamily {
       return;
     }
     if constexpr (kPass == Pass::attend) {
-      const float inverse = total == 0 ? 0.0f : 1.0f / total;
-      if (is_first)
-        (is_leaf ? call.leaf_log_sum : call.log_sum)[place] = LogSum{largest, total == 0 ? 0.0f : logf(total)};
-      return write(call.out, call.y, nullptr, row, place, call.value_dim, i, sum, total == 0 ? 1.0f : inverse, nullptr,
-                   0);
+      const bool is_empty = total == 0;
+      if (is_first) {
+        (is_leaf ? call.leaf_log_sum : call.log_sum)[place] = LogSum{largest, is_empty ? 0.0f : logf(total)};
+      }
+      const float inverse = is_empty ? 1.0f : 1.0f / total;
+      return write(call.out, call.y, nullptr, row, place, call.value_dim, i, sum, inverse, nullptr, 0);
     }
     const BlockNode node = call.nodes[parent.first_child + begin + row_of(i)];
     const float part = static_cast<float>(node.size) / static_cast<float>(parent.size);
