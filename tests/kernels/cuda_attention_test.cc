@@ -245,15 +245,21 @@ TEST_F(CudaAttention, AgreesInWideFamilies) {
   const Array flat = family_of(130, {kLeaf});
   preorder.insert(preorder.end(), flat.begin(), flat.end());
   const NamedForest named = {"wide", from_nested(preorder)};
-  for (const Shape& shape : std::vector<Shape>{
-           {20, 9, 2, 1, 0}, {5, 0, 1, 1, 0}, {64, 64, 1, 1, 0}, {100, 128, 2, 2, 0}, {130, 200, 1, 1, 0}}) {
+  for (const Shape& shape : std::vector<Shape>{{20, 9, 2, 1, 5},
+                                               {5, 0, 1, 1, 0},
+                                               {64, 64, 1, 1, 0},
+                                               {100, 128, 2, 2, 70},
+                                               {130, 200, 1, 1, 0},
+                                               {3, 70, 1, 1, 300}}) {
     for (const AttentionMode& mode : modes()) {
       if (mode.tie != Tie::block) continue;
       AttentionCase c = case_of(named, mode);
       c.dim = shape.dim, c.value_dim = shape.value_dim, c.heads = shape.heads, c.key_heads = shape.key_heads;
-      c.position_dim = 0;
+      c.position_dim = shape.position_dim;
       const Storage storage = kStorages[(mode.include_self + 2 * (mode.causal == Causal::none) + shape.heads) % 3];
-      const double sums = 2e-6 * std::max(1.0, std::sqrt(static_cast<double>(shape.dim)) / 8);
+      const double sums =
+          2e-6 *
+          std::max(1.0, (std::sqrt(static_cast<double>(shape.dim)) + static_cast<double>(shape.position_dim)) / 8);
       EXPECT_EQ(flaw_of(c, storage, 6, Groves::with, Layout::rows_apart, sums), "")
           << c << " dim=" << c.dim << "/" << c.value_dim << " " << ::testing::PrintToString(storage);
     }

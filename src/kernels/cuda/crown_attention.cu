@@ -62,8 +62,8 @@ __device__ Sight sight_of(const Call& call, int64_t n, const BlockNode& node, co
 }
 
 // Whether a family is done by wide_family.cu.
-__device__ bool is_wide(const Call& call, const BlockNode& parent) {
-  return parent.num_children > kWidestNarrowFamily && call.position_dim == 0;
+__device__ bool is_wide(const BlockNode& parent) {
+  return parent.num_children > kWidestNarrowFamily;
 }
 
 // The children of a family of inner nodes, up to 32 without positions: each lane takes one, so that a warp's scores are
@@ -130,7 +130,7 @@ template <class T, int kLane>
 __device__ void attend(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
-  if (is_wide(call, parent)) return;
+  if (is_wide(parent)) return;
   const InnerFamily family(call, parent, rows.head);
   if (family.is_one) return attend_inner(rows, n, node, family);
   const Sight sight = sight_of(call, n, node, parent);
@@ -270,7 +270,7 @@ template <class T, int kLane>
 __device__ void take_gain(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
-  if (node.num_children == 0 && is_wide(call, parent)) return;
+  if (node.num_children == 0 && is_wide(parent)) return;
   float grad[kLane];
   rows.grad_y(node, grad);
   if (node.num_children != 0) {
@@ -422,7 +422,7 @@ template <class T, int kLane>
 __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
   const Call& call = rows.call;
   const BlockNode node = call.nodes[n], parent = call.nodes[node.parent];
-  if (is_wide(call, parent)) return;
+  if (is_wide(parent)) return;
   const InnerFamily family(call, parent, rows.head);
   if (family.is_one) return spread_inner(rows, n, node, parent, family);
   const float mass = rows.mass_of_parent(parent);

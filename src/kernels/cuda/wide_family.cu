@@ -1,9 +1,9 @@
-// Tied queries in the crown's families of more than 32 children without positions (docs/algorithm.md, sections 2 and
-// 4): a block takes 64 children, its own, and meets all of their siblings, 64 others at a time, in float32. Nothing of
-// size b² is kept.
+// Tied queries in the crown's families of more than 32 children (docs/algorithm.md, sections 2 and 4): a block takes 64
+// children, its own, and meets all of their siblings, 64 others at a time, in float32. Nothing of size b² is kept.
 //
 // Every pass is the same: scores of all pairs, numbers made of them, and these times the others' rows. Own children
-// look at the others (their result, their gain, their gradients of q), or are looked at (gradients of k and v).
+// look at the others (their result, their gain, their gradients of q), or are looked at (gradients of k and v); their
+// gradients of positions come of both.
 #include "kernels/cuda/rows.cuh"
 
 namespace ramify::cuda {
@@ -12,12 +12,13 @@ namespace {
 constexpr int kTile = static_cast<int>(kWideTile), kSide = kTile / 4, kThreads = kSide * kSide;
 constexpr int kStride = kTile + 4;  // so that eight rows are in different banks
 
-enum class Pass { attend, gain, grad_q, grad_k, grad_v };
-enum class Array { q, k, v, grad_y };
+enum class Pass { attend, gain, grad_q, grad_k, grad_v, position_looking, position_looked_at };
+enum class Array { q, k, v, grad_y, position };
 
 // What a block knows of 64 children: where their rows are, and of those that look what their weights need.
 struct Children {
-  int64_t row[kTile];  // of a leaf, or -1 - slot
+  int64_t row[kTile];       // of a leaf, or -1 - slot
+  int64_t position[kTile];  // -1: none
   float log_size[kTile];
   LogSum log_sum[kTile];
   float pull[kTile], reach[kTile];
@@ -26,6 +27,7 @@ struct Memory {
   float own_rows[kTile][kStride], other_rows[kTile][kStride];  // 64 channels
   float weights[kTile][kStride];
   Children own, other;
+  float own_position_product[kTile], own_position_weight[kTile];  // of own leaves that see themselves
 };
 
 template <class T, Pass kPass, int kGroups>  // of 64 channels
@@ -33,9 +35,13 @@ struct WideFamily {
   const Call& call;
   int head;
   BlockNode parent;
-  int64_t begin;  // the first of the own children, from the first of the family
+  int64_t begin;    // the first of the own children, from the first of the family
+  int first_group;  // of the channels that are summed
 
-  static constexpr bool kLooks = kPass != Pass::grad_k && kPass != Pass::grad_v;  // own children, at others
+  static constexpr bool kIsLookedAt =
+      kPass == Pass::grad_k || kPass == Pass::grad_v || kPass == Pass::position_looked_at;
+  static constexpr bool kLooks = !kIsLookedAt;  // own children, at others
+  static constexpr bool kOfPositions = kPass == Pass::position_looking || kPass == Pass::position_looked_at;
   static constexpr bool kHasGradient = kPass != Pass::attend && kPass != Pass::grad_v;
 
   // A thread has four rows, and of scores the columns of its place and each 16 further, of sums 4 neighbouring
@@ -43,7 +49,8 @@ struct WideFamily {
   __device__ static Memory& memory() { return shared_at<Memory>(0); }
   __device__ static int row_of(int i) { return 4 * static_cast<int>(threadIdx.x / kSide) + i; }
   __device__ static int column_of(int j) { return static_cast<int>(threadIdx.x % kSide) + kSide * j; }
-  __device__ static int channel_of(int group) { return kTile * group + 4 * static_cast<int>(threadIdx.x % kSide); }
+  __device__ static int place_of_channel() { return 4 * static_cast<int>(threadIdx.x % kSide); }
+  __device__ int channel_of(int group) const { return kTile * (first_group + group) + place_of_channel(); }
 
   __device__ int count(int64_t first) const {
     return static_cast<int>(min(static_cast<int64_t>(kTile), parent.num_children - first));
@@ -56,6 +63,7 @@ struct WideFamily {
     const bool is_leaf = node.num_children == 0;
     children.row[i] = is_leaf ? node.first_leaf : -1 - node.slot;
     children.log_size[i] = logf(static_cast<float>(node.size));
+    if (call.position_dim > 0) children.position[i] = call.node_position[parent.first_child + first + i];
     if (!are_looking || kPass == Pass::attend) return;
     const int64_t row = (is_leaf ? node.first_leaf : node.slot) * call.heads + head;
     children.log_sum[i] = is_leaf ? call.leaf_log_sum[row] : call.log_sum[row];
@@ -67,9 +75,18 @@ struct WideFamily {
   }
 
   __device__ int dim_of(Array array) const {
-    return array == Array::q || array == Array::k ? call.dim : call.value_dim;
+    return array == Array::position                 ? call.position_dim
+           : array == Array::q || array == Array::k ? call.dim
+                                                    : call.value_dim;
   }
-  __device__ float channel(Array array, int64_t row, int c) const {
+  __device__ float position(int64_t index, int c) const {
+    if (index < 0) return 0;
+    const Rows& rows = call.positions;
+    return to_float(static_cast<const T*>(rows.data)[index * rows.row_stride + head * rows.head_stride + c]);
+  }
+  __device__ float channel(Array array, const Children& children, int i, int c) const {
+    if (array == Array::position) return position(children.position[i], c);
+    const int64_t row = children.row[i];
     if (row >= 0) {
       const Rows& rows = array == Array::q   ? call.q
                          : array == Array::k ? call.k
@@ -94,16 +111,14 @@ struct WideFamily {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int c = kTile * group + column_of(j);
-        to[row][column_of(j)] = row < num_rows && c < dim ? channel(array, children.row[row], c) : 0.0f;
+        to[row][column_of(j)] = row < num_rows && c < dim ? channel(array, children, row, c) : 0.0f;
       }
     }
   }
 
-  // own rows · other rowsᵀ
-  __device__ void dots(Array own, Array other, int own_count, int other_count, float (&sum)[4][4]) const {
+  // sum += own rows · other rowsᵀ
+  __device__ void add_dots(Array own, Array other, int own_count, int other_count, float (&sum)[4][4]) const {
     Memory& m = memory();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) fill(sum[i], 0.0f);
     for (int group = 0; kTile * group < dim_of(own); ++group) {
       __syncthreads();
       stage(m.own_rows, own, m.own, own_count, group), stage(m.other_rows, other, m.other, other_count, group);
@@ -131,9 +146,9 @@ struct WideFamily {
     Memory& m = memory();
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      if (kTile * group >= dim_of(other)) break;
+      if (kTile * (first_group + group) >= dim_of(other)) break;
       __syncthreads();  // weights are written, and what was staged is used
-      stage(m.other_rows, other, m.other, other_count, group);
+      stage(m.other_rows, other, m.other, other_count, first_group + group);
       __syncthreads();
 #pragma unroll 2
       for (int j = 0; j < kTile; j += 4) {
@@ -142,7 +157,7 @@ struct WideFamily {
         for (int i = 0; i < 4; ++i) w[i] = *reinterpret_cast<const float4*>(&m.weights[row_of(i)][j]);
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
-          const float4 x = *reinterpret_cast<const float4*>(&m.other_rows[j + n][channel_of(0)]);
+          const float4 x = *reinterpret_cast<const float4*>(&m.other_rows[j + n][place_of_channel()]);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const float weight = n == 0 ? w[i].x : n == 1 ? w[i].y : n == 2 ? w[i].z : w[i].w;
@@ -176,6 +191,7 @@ struct WideFamily {
     Memory& m = memory();
     const int own_count = count(begin);
     describe(m.own, begin, kLooks);
+    if (call.position_dim > 0 && static_cast<int>(threadIdx.x) < own_count) measure_own_position();
     float largest[4], total[4], sum[kGroups][4][4];
     fill(largest, minus_infinity()), fill(total, 0.0f);
 #pragma unroll
@@ -188,9 +204,14 @@ struct WideFamily {
       __syncthreads();
       describe(m.other, first, !kLooks);
       float score[4][4], grad_p[4][4];
-      dots(kLooks ? Array::q : Array::k, kLooks ? Array::k : Array::q, own_count, other_count, score);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fill(score[i], 0.0f), fill(grad_p[i], 0.0f);
+      add_dots(kLooks ? Array::q : Array::k, kLooks ? Array::k : Array::q, own_count, other_count, score);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scale(score[i], call.scale);
+      if (call.position_dim > 0) add_positions(first, own_count, other_count, score);
       if constexpr (kHasGradient) {
-        dots(kLooks ? Array::grad_y : Array::v, kLooks ? Array::v : Array::grad_y, own_count, other_count, grad_p);
+        add_dots(kLooks ? Array::grad_y : Array::v, kLooks ? Array::v : Array::grad_y, own_count, other_count, grad_p);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -199,7 +220,7 @@ struct WideFamily {
         for (int j = 0; j < 4; ++j) {
           const int row = row_of(i), column = column_of(j);
           weight[j] = is_pair(row, first, column, own_count, other_count)
-                          ? call.scale * score[i][j] + (kLooks ? m.other.log_size[column] : m.own.log_size[row])
+                          ? score[i][j] + (kLooks ? m.other.log_size[column] : m.own.log_size[row])
                           : minus_infinity();
         }
         if constexpr (kPass == Pass::attend) {
@@ -207,13 +228,15 @@ struct WideFamily {
         } else {
           weigh(weight, grad_p[i], row_of(i), total[i]);
         }
+        if constexpr (kOfPositions) take_out_itself(first, i, weight);
         if constexpr (kPass != Pass::gain) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) m.weights[row_of(i)][column_of(j)] = weight[j];
         }
       }
       if constexpr (kPass != Pass::gain) {
-        add_rows(kPass == Pass::attend   ? Array::v
+        add_rows(kOfPositions            ? Array::position
+                 : kPass == Pass::attend ? Array::v
                  : kPass == Pass::grad_q ? Array::k
                  : kPass == Pass::grad_k ? Array::q
                                          : Array::grad_y,
@@ -228,6 +251,53 @@ struct WideFamily {
   }
 
  private:
+  __device__ static void scale(float (&x)[4], float factor) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] *= factor;
+  }
+
+  // The position of a leaf towards itself; -1: none, or it does not see itself.
+  __device__ int64_t own_position(int i) const {
+    const int64_t leaf = memory().own.row[i];
+    return call.include_self && leaf >= 0 ? call.self_position[leaf] : -1;
+  }
+  __device__ void measure_own_position() const {
+    const int i = static_cast<int>(threadIdx.x);
+    const int64_t index = own_position(i);
+    float sum = 0;
+    for (int c = 0; c < call.position_dim; ++c) {
+      const float x = position(index, c);
+      sum += x * x;
+    }
+    memory().own_position_product[i] = sum;
+  }
+  // Calls visit(i, j) for the thread's pair of a child and itself, if it has one.
+  template <class Visit>
+  __device__ void for_itself(int64_t first_other, const Visit& visit) const {
+    if (first_other != begin) return;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (row_of(i) == column_of(j)) visit(i, j);
+      }
+    }
+  }
+  // Products of places; of a leaf with itself the product of its own position instead.
+  __device__ void add_positions(int64_t first, int own_count, int other_count, float (&score)[4][4]) const {
+    Memory& m = memory();
+    float itself = 0;
+    for_itself(first, [&](int i, int j) { itself = score[i][j] + m.own_position_product[row_of(i)]; });
+    add_dots(Array::position, Array::position, own_count, other_count, score);
+    for_itself(first, [&](int i, int j) { score[i][j] = itself; });
+  }
+  // What a leaf's score with itself adds to its own position is no matter of the others' rows.
+  __device__ void take_out_itself(int64_t first, int i, float (&weight)[4]) const {
+    for_itself(first, [&](int row, int j) {
+      if (row == i) memory().own_position_weight[row_of(i)] = weight[j], weight[j] = 0;
+    });
+  }
+
   // Causal pairs: whole tiles that own children neither see nor are seen by are left out.
   __device__ int64_t first_other() const {
     return call.is_causal && !kLooks ? begin : 0;
@@ -270,7 +340,8 @@ struct WideFamily {
       } else if constexpr (kPass == Pass::grad_v) {
         score[j] = p == 0 ? 0.0f : p * looking.reach[its];
       } else {
-        score[j] = p == 0 ? 0.0f : call.scale * p * (looking.pull[its] + looking.reach[its] * grad_p[j]);
+        const float factor = kOfPositions ? 1.0f : call.scale;  // of the products that the row is one side of
+        score[j] = p == 0 ? 0.0f : factor * p * (looking.pull[its] + looking.reach[its] * grad_p[j]);
       }
     }
   }
@@ -292,7 +363,9 @@ struct WideFamily {
       const float inverse = is_empty ? 1.0f : 1.0f / total;
       return write(call.out, call.y, nullptr, row, place, call.value_dim, i, sum, inverse, nullptr, 0);
     }
-    const BlockNode node = call.nodes[parent.first_child + begin + row_of(i)];
+    const int64_t n = parent.first_child + begin + row_of(i);
+    if constexpr (kOfPositions) return add_position_gradients(i, n, sum);
+    const BlockNode node = call.nodes[n];
     const float part = static_cast<float>(node.size) / static_cast<float>(parent.size);
     const bool is_shared = call.group != 1;
     if constexpr (kPass == Pass::grad_q) {
@@ -303,6 +376,24 @@ struct WideFamily {
     } else {
       write(call.grad_v, call.grad_mean_v, is_shared ? call.leaf_grad_v : nullptr, row, place, call.value_dim, i, sum,
             1, call.grad_mean_v, part);
+    }
+  }
+
+  // To what is there, zeros at first. A leaf's score with itself has the same gradient from both sides of its product.
+  __device__ void add_position_gradients(int i, int64_t n, const float (&sum)[kGroups][4][4]) const {
+    const Memory& m = memory();
+    const int64_t own = kLooks ? own_position(row_of(i)) : -1;
+    const auto row_at = [&](int64_t row) { return call.grad_position + (row * call.heads + head) * call.position_dim; };
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int c = channel_of(group) + j;
+        if (c >= call.position_dim) continue;
+        row_at(n)[c] += sum[group][i][j];
+        if (own < 0) continue;
+        row_at(call.num_nodes + m.own.row[row_of(i)])[c] = 2 * m.own_position_weight[row_of(i)] * position(own, c);
+      }
     }
   }
 
@@ -329,23 +420,29 @@ struct WideFamily {
 };
 
 template <class T, Pass kPass, int kGroups>
-__global__ void __launch_bounds__(kThreads, 2) wide_kernel(const __grid_constant__ Call call, int64_t tile_begin) {
+__global__ void __launch_bounds__(kThreads, 2)
+    wide_kernel(const __grid_constant__ Call call, int64_t tile_begin, int first_group) {
   const HeadItem place = head_item(call);
   const WideTile tile = call.wide_tiles[tile_begin + place.item];
-  WideFamily<T, kPass, kGroups>{call, place.head, call.nodes[tile.family], tile.begin}.run();
+  WideFamily<T, kPass, kGroups>{call, place.head, call.nodes[tile.family], tile.begin, first_group}.run();
 }
 
+// `width`: of the rows that are summed. More than 256 channels are summed in turn.
 template <Pass kPass>
-void run_pass(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream) {
+void run_pass(const Call& call, const AttentionParams& params, int64_t stage, int width, cudaStream_t stream) {
+  constexpr int kMostGroups = 4;
   const int64_t begin = params.walk.stage_begin[stage].wide_tile, end = params.walk.stage_begin[stage + 1].wide_tile;
-  if (begin == end || call.position_dim > 0) return;
+  if (begin == end) return;
   const dim3 grid(static_cast<unsigned>((end - begin) * call.heads));
   dispatch(params, [&]<class T, int kLane>() {
-    const auto run = [&](auto* kernel) { launch(kernel, grid, kThreads, sizeof(Memory), stream, call, begin); };
-    if constexpr (kLane == 2) {
-      run(wide_kernel<T, kPass, 1>);
-    } else {
-      params.dim <= 128 && params.value_dim <= 128 ? run(wide_kernel<T, kPass, 2>) : run(wide_kernel<T, kPass, 4>);
+    for (int group = 0; kTile * group < width; group += kMostGroups) {
+      const auto run = [&](auto* kernel) {
+        launch(kernel, grid, kThreads, sizeof(Memory), stream, call, begin, group);
+      };
+      const int left = width - kTile * group;
+      left <= kTile       ? run(wide_kernel<T, kPass, 1>)
+      : left <= 2 * kTile ? run(wide_kernel<T, kPass, 2>)
+                          : run(wide_kernel<T, kPass, kMostGroups>);
     }
   });
 }
@@ -353,17 +450,19 @@ void run_pass(const Call& call, const AttentionParams& params, int64_t stage, cu
 }  // namespace
 
 void wide_attend(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream) {
-  run_pass<Pass::attend>(call, params, stage, stream);
+  run_pass<Pass::attend>(call, params, stage, max(call.value_dim, 1), stream);  // also without values: masses
 }
 
 void wide_gains(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream) {
-  run_pass<Pass::gain>(call, params, stage, stream);
+  run_pass<Pass::gain>(call, params, stage, 1, stream);
 }
 
 void wide_gradients(const Call& call, const AttentionParams& params, int64_t stage, cudaStream_t stream) {
-  run_pass<Pass::grad_q>(call, params, stage, stream);
-  run_pass<Pass::grad_k>(call, params, stage, stream);
-  run_pass<Pass::grad_v>(call, params, stage, stream);
+  run_pass<Pass::grad_q>(call, params, stage, call.dim, stream);
+  run_pass<Pass::grad_k>(call, params, stage, call.dim, stream);
+  run_pass<Pass::grad_v>(call, params, stage, call.value_dim, stream);
+  run_pass<Pass::position_looking>(call, params, stage, call.position_dim, stream);
+  run_pass<Pass::position_looked_at>(call, params, stage, call.position_dim, stream);
 }
 
 }  // namespace ramify::cuda
