@@ -53,6 +53,11 @@ __device__ __forceinline__ void copy_async16(uint32_t to, const void* from) {
 __device__ __forceinline__ void copy_async8(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// 16 bytes to global memory at once, which the compiler would part where they come from arithmetic.
+__device__ __forceinline__ void store16(void* to, uint4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+               : "memory");
+}
 __device__ __forceinline__ void zero16(uint32_t to) {
   shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
 }

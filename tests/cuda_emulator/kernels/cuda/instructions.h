@@ -28,6 +28,9 @@ inline void copy_async16(uint32_t to, const void* from) {
 inline void copy_async8(uint32_t to, const void* from) {
   cuda_emulator::start_copy(to, from, 8);
 }
+inline void store16(void* to, uint4 x) {
+  *static_cast<uint4*>(to) = x;
+}
 inline void zero16(uint32_t to) {
   shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
 }
