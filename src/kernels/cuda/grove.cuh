@@ -282,21 +282,13 @@ __device__ __forceinline__ void write_split(uint32_t* rows, int64_t row, float2 
   const uint32_t high = pack2<T>(x.x, x.y);
   to[0] = high, to[kChannels / 2] = rest_of<T>(x.x, x.y, high);
 }
+// Brings one part of a tile of such rows, in the background: of [places, heads, parts], high and low ones in turn.
 template <class T>
-__device__ __forceinline__ float2 read_split(const uint32_t* rows, int64_t row) {
-  const uint32_t* const from = rows + row * kChannels + lane_of_thread();
-  const float2 high = unpack2<T>(from[0]), low = unpack2<T>(from[kChannels / 2]);
-  return make_float2(high.x + low.x, high.y + low.y);
-}
-// Brings a tile of such rows, [places, heads, arrays], in the background.
-template <class T>
-__device__ __forceinline__ void load_split(const GroveView& view, Tile to, const GroveTile& tile, uint32_t* rows,
-                                           int arrays, int array) {
-  const int64_t stride = int64_t{2} * arrays * kChannels;
-  Rows part = {reinterpret_cast<T*>(rows) + 2 * array * kChannels, view.call.heads * stride, stride};
-  load_tile<T>(to.high, part, view.grove.place_begin + tile.row, tile.num_rows, view.head);
-  part.data = static_cast<T*>(part.data) + kChannels;
-  load_tile<T>(to.low, part, view.grove.place_begin + tile.row, tile.num_rows, view.head);
+__device__ __forceinline__ void load_part(const GroveView& view, uint32_t to, const GroveTile& tile, uint32_t* rows,
+                                          int parts, int part) {
+  const int64_t stride = int64_t{parts} * kChannels;
+  const Rows from = {reinterpret_cast<T*>(rows) + part * kChannels, view.call.heads * stride, stride};
+  load_tile<T>(to, from, view.grove.place_begin + tile.row, tile.num_rows, view.head);
 }
 
 // A block's warps have a tile each, of those of a tile block, and a head.

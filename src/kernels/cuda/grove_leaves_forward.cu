@@ -22,7 +22,7 @@ struct ForwardLeaves {
         scratch(kStagingBytes + 4 * warp_of_thread() * kRows) {}
 
   using Means = FamilyMeans<T, false, GroveView>;
-  __device__ Means means() const { return {view, view, {staged(kQ), staged(kK), staged(kV)}}; }
+  __device__ Means means() const { return {view, view, staging}; }
 
   __device__ Tile staged(int array, int tiles_away = 0) const {
     return {staging + (tiles_away * kStagedTiles + array) * kTileBytes};

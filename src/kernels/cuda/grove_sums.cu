@@ -161,39 +161,41 @@ struct SumsOfGrove {
       __syncthreads();
     }
   }
+  // Lanes have a child each, of at most 16, then two channels of all.
   __device__ void sum_family(int f) const {
     const GroveFamily family = view.family(f);
-    float2 sum = make_float2(0, 0);
-    float dot = 0, dot_of_leaves = 0;
-    constexpr int kCount = 8;
-    for (int first = family.begin; first < family.end; first += kCount) {
-      GrovePlace place[kCount];
-      float2 x[kCount];
-      float its_dot[kCount];
+    const int lane = lane_of_thread(), count = family.end - family.begin;
+    const GrovePlace own = lane < count ? view.place(family.begin + lane) : GrovePlace();
+    float dot = 0;
+    if (lane < count && own.leaf_row < 0) dot = view.call.place_dot[view.place_row(family.begin + lane)];
+    uint32_t high[kRows], low[kRows];
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) place[i] = view.place(min(first + i, family.end - 1));
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const int64_t row = view.place_row(min(first + i, family.end - 1));
-        const bool is_leaf = place[i].leaf_row >= 0;
-        x[i] = is_leaf ? view.leaf_pair<T>(view.call.grad_out, place[i].leaf_row)
-                       : read_split<T>(view.call.place_grad_y, row);
-        its_dot[i] = is_leaf ? 0.0f : view.call.place_dot[row];
-      }
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        if (first + i >= family.end) continue;
-        if (place[i].leaf_row >= 0) {
-          const float2 y = y_of(first + i);
-          dot_of_leaves += y.x * x[i].x + y.y * x[i].y;
-          set_place(first + i, x[i], 0, 0);
-        }
-        const auto size = static_cast<float>(place[i].size);
-        sum.x += size * x[i].x, sum.y += size * x[i].y;
-        dot += its_dot[i];
+    for (int i = 0; i < kRows; ++i) {
+      const int leaf = from_lane(static_cast<int>(own.leaf_row), i);
+      high[i] = low[i] = 0;
+      if (i >= count) continue;
+      if (leaf >= 0) {
+        high[i] = reinterpret_cast<const uint32_t*>(view.row_of_leaf<T>(view.call.grad_out, leaf))[lane];
+      } else {
+        const uint32_t* row = view.call.place_grad_y + view.place_row(family.begin + i) * kChannels + lane;
+        high[i] = row[0], low[i] = row[kChannels / 2];
       }
     }
-    dot += warp_sum(dot_of_leaves);
+    float2 sum = make_float2(0, 0);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float2 a = unpack2<T>(high[i]), b = unpack2<T>(low[i]);
+      const float2 x = make_float2(a.x + b.x, a.y + b.y);
+      const int leaf = from_lane(static_cast<int>(own.leaf_row), i);
+      const auto size = static_cast<float>(from_lane(own.size, i));
+      if (i >= count) continue;
+      sum.x += size * x.x, sum.y += size * x.y;
+      if (leaf < 0) continue;
+      const float2 y = y_of(family.begin + i);
+      dot += y.x * x.x + y.y * x.y;
+      set_place(family.begin + i, x, 0, 0);
+    }
+    dot = warp_sum(dot);
     const float2 y = family.place >= 0 ? y_of(family.place) : make_float2(0, 0);
     deliver(f, family.place, family.size, sum, dot - warp_sum(y.x * sum.x + y.y * sum.y), dot);
   }
@@ -221,7 +223,7 @@ void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t s
     launch(grove_sums_kernel<T>, grid_of_tiles(call, params), static_cast<int>(totals.block_tiles) * 32, 0, stream,
            call);
     if (totals.grove_places == 0) return;
-    const int warps = static_cast<int>(std::min<int64_t>(2 * totals.round_tiles, kSumWarps));
+    const int warps = static_cast<int>(std::min<int64_t>(4 * totals.round_tiles, kSumWarps));
     launch(grove_place_sums_kernel<T>, grid_of_groves(call, params), warps * 32, 0, stream, call);
   });
 }

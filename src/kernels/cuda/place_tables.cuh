@@ -9,16 +9,43 @@ namespace ramify::cuda {
 
 constexpr int kPlaceWarps = 16;  // most in a block
 
-// As many warps as a round has tiles of places, where there is memory for them.
+// Memory for as many tiles as a round has, where there is so much, and warps for each part of the work on them.
 struct PlaceBlock {
-  int warps;
+  int stages, threads;
   size_t memory;
 
-  PlaceBlock(const AttentionParams& params, size_t of_block, size_t of_warp) {
-    const size_t most = (most_shared_memory() - of_block) / of_warp;
-    warps =
-        static_cast<int>(std::min<size_t>({static_cast<size_t>(params.walk.totals.round_tiles), kPlaceWarps, most}));
-    memory = of_block + warps * of_warp;
+  PlaceBlock(const AttentionParams& params, int parts, size_t of_block, size_t of_stage) {
+    const auto most = static_cast<int>((most_shared_memory() - of_block) / of_stage);
+    stages = std::min({static_cast<int>(params.walk.totals.round_tiles), kPlaceWarps, most});
+    threads = 32 * std::min(stages * parts, kPlaceWarps), memory = of_block + stages * of_stage;
+  }
+};
+
+// Warps that work on one tile of a round: as many as there are parts of the work, where tiles are few. A warp has its
+// own part, and every `size`-th after it.
+struct PlaceTeam {
+  int size = 1, count = 0;
+
+  PlaceTeam() = default;
+  __device__ PlaceTeam(const GroveRound& round, int parts, int stages) {
+    const int tiles = min(round.tile_end - round.tile_begin, stages), warps = warps_of_block();
+    size = tiles * parts <= warps ? parts : tiles * 2 <= warps ? 2 : 1;
+    count = min(stages, warps / size);
+  }
+  __device__ int index() const { return warp_of_thread() / size; }
+  __device__ int part() const { return warp_of_thread() % size; }
+
+  // The team's tiles of a round, and what is to be done with one in two steps, with a barrier behind each.
+  template <class First, class Second>
+  __device__ void for_tiles(const GroveRound& round, const First& first, const Second& second) const {
+#pragma unroll 1
+    for (int begin = round.tile_begin; begin < round.tile_end; begin += count) {
+      const int t = index() < count ? begin + index() : round.tile_end;
+      if (t < round.tile_end) first(t);
+      __syncthreads();
+      if (t < round.tile_end) second(t);
+      __syncthreads();
+    }
   }
 };
 
