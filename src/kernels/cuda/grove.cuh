@@ -291,13 +291,18 @@ __device__ __forceinline__ void load_part(const GroveView& view, uint32_t to, co
   load_tile<T>(to, from, view.grove.place_begin + tile.row, tile.num_rows, view.head);
 }
 
-// A block's warps have a tile each, of those of a tile block, and a head.
+// A block's warps have a tile each, of those of a tile block, and a head. With the last tiles first a pass may find in
+// the second-level cache what the pass before read or wrote last.
+enum class Order { first_to_last, last_to_first };
 struct WarpTile {
   TileBlock block;
   int head;
 
-  __device__ explicit WarpTile(const Call& call)
-      : block(call.tile_blocks[blockIdx.x / call.heads]), head(static_cast<int>(blockIdx.x % call.heads)) {}
+  __device__ explicit WarpTile(const Call& call, Order order = Order::first_to_last)
+      : head(static_cast<int>(blockIdx.x % call.heads)) {
+    const int64_t item = blockIdx.x / call.heads, last = gridDim.x / call.heads - 1;
+    block = call.tile_blocks[order == Order::first_to_last ? item : last - item];
+  }
   __device__ bool is_there() const { return warp_of_thread() < block.num_tiles; }
   __device__ GroveTile tile(const Call& call) const { return call.tiles[block.tile + warp_of_thread()]; }
 };
@@ -307,11 +312,14 @@ void with_storage(const AttentionParams& params, const Function& function) {
   params.storage == Storage::bfloat16 ? function.template operator()<__nv_bfloat16>()
                                       : function.template operator()<__half>();
 }
-// With the storage and the warps of a block of tiles.
+// With the storage, the warps of a block of tiles, and whether there are wide families: without them threads need fewer
+// registers.
 template <class Function>
 void with_tile_blocks(const AttentionParams& params, const Function& function) {
   with_storage(params, [&]<class T>() {
-    params.walk.totals.block_tiles <= 8 ? function.template operator()<T, 8>() : function.template operator()<T, 16>();
+    const BlockTotals& totals = params.walk.totals;
+    if (!totals.has_wide) return function.template operator()<T, 4, false>();
+    totals.block_tiles <= 8 ? function.template operator()<T, 8, true>() : function.template operator()<T, 16, true>();
   });
 }
 inline dim3 grid_of_tiles(const Call& call, const AttentionParams& params) {

@@ -74,7 +74,7 @@ struct SumsOfGrove {
         const int row = first + lane / 8 + 4 * i;
         if (kIsWide && row >= num_rows) continue;
         x[i] = *reinterpret_cast<const uint4*>(grad + (first + 4 * i) * call.grad_out.row_stride);
-        a[i] = *reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.value.row_stride);
+        a[i] = __ldcs(reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.value.row_stride));
         if (kIsWide) b[i] = *reinterpret_cast<const uint4*>(rest + (first + 4 * i) * call.value.row_stride);
       }
 #pragma unroll
@@ -125,7 +125,7 @@ struct SumsOfGrove {
       grad[r] = value[r] = 0;
       if (r >= tile.num_rows) continue;
       grad[r] = *reinterpret_cast<const uint32_t*>(from);
-      value[r] = *reinterpret_cast<const uint32_t*>(from_value);
+      value[r] = __ldcs(reinterpret_cast<const uint32_t*>(from_value));
     }
     float2 sum = make_float2(0, 0);
     float gain = 0;

@@ -128,7 +128,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared
   if (shared > (48 << 10)) {
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
             "shared memory");
-    // so that as many blocks as fit share a multiprocessor
+  }
+  if (shared > (8 << 10)) {  // so that as many blocks as fit share a multiprocessor
     require(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         "shared memory");
