@@ -181,8 +181,8 @@ struct ForwardPlaces {
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kPlaceWarps * 32, 1)
+template <class T, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, kPlaceBlocksAtOnce<kWarps>)
     grove_places_forward_kernel(const __grid_constant__ Call call, int most_places, int num_stages) {
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
@@ -194,11 +194,11 @@ __global__ void __launch_bounds__(kPlaceWarps * 32, 1)
 void groves_places_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const auto most_places = static_cast<int>(params.walk.totals.grove_places);
   if (most_places == 0) return;
-  with_storage(params, [&]<class T>() {
+  with_place_blocks(params, [&]<class T, int kWarps>() {
     using Work = ForwardPlaces<T>;
-    const PlaceBlock block(params, Work::kParts, Work::block_memory(most_places), Work::kStageMemory);
-    launch(grove_places_forward_kernel<T>, grid_of_groves(call, params), block.threads, block.memory, stream, call,
-           most_places, block.stages);
+    const PlaceStages stages(params, kWarps, Work::block_memory(most_places), Work::kStageMemory);
+    launch(grove_places_forward_kernel<T, kWarps>, grid_of_groves(call, params), kWarps * 32, stages.memory, stream,
+           call, most_places, stages.count);
   });
 }
 

@@ -3,14 +3,11 @@
 //     pi(C) · grad_pi(C) = sum over the leaves below C of grad_out · (out - y(C)),
 // so no weights are needed: families' sums of grad_out and of grad_out · out do, with out = y + pi · a(leaf) from what
 // was saved, since the result itself is rounded.
-#include <algorithm>
-
 #include "kernels/cuda/grove_gradient.cuh"
+#include "kernels/cuda/place_tables.cuh"
 
 namespace ramify::cuda {
 namespace {
-
-constexpr int kSumWarps = 16;  // most in a block
 
 template <class T>
 struct SumsOfGrove {
@@ -174,24 +171,23 @@ struct SumsOfGrove {
       const int leaf = from_lane(static_cast<int>(own.leaf_row), i);
       high[i] = low[i] = 0;
       if (i >= count) continue;
-      if (leaf >= 0) {
-        high[i] = reinterpret_cast<const uint32_t*>(view.row_of_leaf<T>(view.call.grad_out, leaf))[lane];
-      } else {
-        const uint32_t* row = view.call.place_grad_y + view.place_row(family.begin + i) * kChannels + lane;
-        high[i] = row[0], low[i] = row[kChannels / 2];
-      }
+      const uint32_t* row = view.call.place_grad_y + view.place_row(family.begin + i) * kChannels;
+      if (leaf >= 0) row = reinterpret_cast<const uint32_t*>(view.row_of_leaf<T>(view.call.grad_out, leaf));
+      high[i] = row[lane];
+      if (leaf < 0) low[i] = row[lane + kChannels / 2];
     }
     float2 sum = make_float2(0, 0);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const float2 a = unpack2<T>(high[i]), b = unpack2<T>(low[i]);
-      const float2 x = make_float2(a.x + b.x, a.y + b.y);
-      const int leaf = from_lane(static_cast<int>(own.leaf_row), i);
       const auto size = static_cast<float>(from_lane(own.size, i));
-      if (i >= count) continue;
-      sum.x += size * x.x, sum.y += size * x.y;
-      if (leaf < 0) continue;
-      const float2 y = y_of(family.begin + i);
+      sum.x += size * (a.x + b.x), sum.y += size * (a.y + b.y);
+    }
+    const unsigned leaves = __ballot_sync(0xffffffffu, own.leaf_row >= 0);
+#pragma unroll 1
+    for (int i = 0; leaves >> i != 0; ++i) {
+      if ((leaves >> i & 1) == 0) continue;
+      const float2 y = y_of(family.begin + i), x = view.leaf_pair<T>(view.call.grad_out, from_lane(own.leaf_row, i));
       dot += y.x * x.x + y.y * x.y;
       set_place(family.begin + i, x, 0, 0);
     }
@@ -209,7 +205,7 @@ __global__ void __launch_bounds__(512, 2) grove_sums_kernel(const __grid_constan
   if (own.is_there() && is_needed) SumsOfGrove<T>{{call, grove, own.head}}.sum_leaves(own.tile(call));
 }
 template <class T>
-__global__ void __launch_bounds__(kSumWarps * 32) grove_place_sums_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(512) grove_place_sums_kernel(const __grid_constant__ Call call) {
   const HeadItem item = head_item(call);
   SumsOfGrove<T>{{call, call.groves[item.item], item.head}}.sum_places();
 }
@@ -222,9 +218,10 @@ void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t s
   with_storage(params, [&]<class T>() {
     launch(grove_sums_kernel<T>, grid_of_tiles(call, params), static_cast<int>(totals.block_tiles) * 32, 0, stream,
            call);
-    if (totals.grove_places == 0) return;
-    const int warps = static_cast<int>(std::min<int64_t>(4 * totals.round_tiles, kSumWarps));
-    launch(grove_place_sums_kernel<T>, grid_of_groves(call, params), warps * 32, 0, stream, call);
+  });
+  if (totals.grove_places == 0) return;
+  with_place_blocks(params, [&]<class T, int kWarps>() {
+    launch(grove_place_sums_kernel<T>, grid_of_groves(call, params), kWarps * 32, 0, stream, call);
   });
 }
 

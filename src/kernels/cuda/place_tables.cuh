@@ -7,17 +7,29 @@
 
 namespace ramify::cuda {
 
-constexpr int kPlaceWarps = 16;  // most in a block
+// With the storage and the warps of a block: two a tile of the largest round, or one where there are more than 8.
+template <class Function>
+void with_place_blocks(const AttentionParams& params, const Function& function) {
+  with_storage(params, [&]<class T>() {
+    const int64_t tiles = params.walk.totals.round_tiles;
+    tiles <= 2   ? function.template operator()<T, 4>()
+    : tiles <= 4 ? function.template operator()<T, 8>()
+                 : function.template operator()<T, 16>();
+  });
+}
+// That share a multiprocessor: small groves are many, and their blocks should all be there at once.
+template <int kWarps>
+constexpr int kPlaceBlocksAtOnce = kWarps == 16 ? 1 : 24 / kWarps;
 
-// Memory for as many tiles as a round has, where there is so much, and warps for each part of the work on them.
-struct PlaceBlock {
-  int stages, threads;
+// Memory for as many tiles as a round has, where there is so much.
+struct PlaceStages {
+  int count;
   size_t memory;
 
-  PlaceBlock(const AttentionParams& params, int parts, size_t of_block, size_t of_stage) {
+  PlaceStages(const AttentionParams& params, int warps, size_t of_block, size_t of_stage) {
     const auto most = static_cast<int>((most_shared_memory() - of_block) / of_stage);
-    stages = std::min({static_cast<int>(params.walk.totals.round_tiles), kPlaceWarps, most});
-    threads = 32 * std::min(stages * parts, kPlaceWarps), memory = of_block + stages * of_stage;
+    count = std::min({static_cast<int>(params.walk.totals.round_tiles), warps, most});
+    memory = of_block + count * of_stage;
   }
 };
 
