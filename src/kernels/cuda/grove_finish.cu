@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(256, 3) finish_kernel(const __grid_constant__ 
     return LeafAbove{from_lane(own.place, lane - chunk + i), from_lane(own.slot, lane - chunk + i)};
   };
   const auto is_any = [](LeafAbove its) { return its.place >= 0 || its.slot >= 0; };
+  wait_for_kernels_before();
   const int64_t row = first + lane - chunk;
   const T* value = static_cast<const T*>(call.value.data) + row * call.value.row_stride +
                    item.head * call.value.head_stride + 8 * chunk;

@@ -221,8 +221,9 @@ struct BackwardLeaves {
   template <bool kHasWide>
   __device__ void run(const WarpTile& own) const {
     TileRows rows;
+    if (own.is_there()) rows = view.leaf_rows(own.tile(view.call));
+    wait_for_kernels_before();
     if (own.is_there()) {
-      rows = view.leaf_rows(own.tile(view.call));
 #pragma unroll
       for (int a = 0; a < kStagedTiles; ++a) load(a, rows.tile.row, rows.tile.num_rows);
       if (rows.num_families() == 1) load_above(rows);

@@ -159,6 +159,7 @@ constexpr int kBlocksAtOnce = kWarps == 4   ? 8
 template <class T, int kWarps, bool kHasWide>
 __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
     grove_leaves_forward_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const WarpTile own(call);
   if (!kHasWide && !own.is_there()) return;
   const ForwardLeaves<T, kWarps> leaves(call, call.groves[own.block.grove], own.head);

@@ -147,6 +147,7 @@ struct BackwardPlaces {
 
   __device__ void run() {
     tables.load(view.call);
+    wait_for_kernels_before();
     wait_for_tiles();
     __syncthreads();
 #pragma unroll 1
@@ -164,7 +165,8 @@ __global__ void __launch_bounds__(kWarps * 32, kPlaceBlocksAtOnce<kWarps>)
     grove_places_kernel(const __grid_constant__ Call call, int most_places, int num_stages) {
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
-  if (grove.num_places > 0) BackwardPlaces<T>(call, grove, item.head, most_places, num_stages).run();
+  if (grove.num_places == 0) return wait_for_kernels_before();
+  BackwardPlaces<T>(call, grove, item.head, most_places, num_stages).run();
 }
 
 }  // namespace

@@ -157,6 +157,7 @@ struct ForwardPlaces {
   __device__ void run() {
     const BlockGrove& grove = view.grove;
     tables.load(view.call);
+    wait_for_kernels_before();
     wait_for_tiles();
     __syncthreads();
     if (grove.has_leaf_places) {
@@ -186,7 +187,8 @@ __global__ void __launch_bounds__(kWarps * 32, kPlaceBlocksAtOnce<kWarps>)
     grove_places_forward_kernel(const __grid_constant__ Call call, int most_places, int num_stages) {
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
-  if (grove.num_places > 0) ForwardPlaces<T>(call, grove, item.head, most_places, num_stages).run();
+  if (grove.num_places == 0) return wait_for_kernels_before();
+  ForwardPlaces<T>(call, grove, item.head, most_places, num_stages).run();
 }
 
 }  // namespace

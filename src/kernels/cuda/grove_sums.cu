@@ -199,6 +199,7 @@ struct SumsOfGrove {
 
 template <class T>
 __global__ void __launch_bounds__(512, 2) grove_sums_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const WarpTile own(call);
   const BlockGrove& grove = call.groves[own.block.grove];
   const bool is_needed = grove.num_places > 0 || !grove.is_whole || own.block.has_wide;
@@ -207,7 +208,9 @@ __global__ void __launch_bounds__(512, 2) grove_sums_kernel(const __grid_constan
 template <class T>
 __global__ void __launch_bounds__(512) grove_place_sums_kernel(const __grid_constant__ Call call) {
   const HeadItem item = head_item(call);
-  SumsOfGrove<T>{{call, call.groves[item.item], item.head}}.sum_places();
+  const SumsOfGrove<T> sums{{call, call.groves[item.item], item.head}};
+  wait_for_kernels_before();
+  sums.sum_places();
 }
 
 }  // namespace

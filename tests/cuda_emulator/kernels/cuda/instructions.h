@@ -116,12 +116,21 @@ inline size_t most_shared_memory() {
   return cuda_emulator::kSharedMemory;
 }
 
+inline int64_t threads_that_waited = 0;
+inline void wait_for_kernels_before() {
+  ++threads_that_waited;
+}
+
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t,
             Arguments... arguments) {
+  threads_that_waited = 0;
   auto body = [&] { kernel(static_cast<Parameters>(arguments)...); };
   cuda_emulator::run_blocks(
       grid, threads, shared, [](void* erased) { (*static_cast<decltype(body)*>(erased))(); }, &body);
+  if (threads_that_waited != int64_t{grid.x} * grid.y * threads) {
+    cuda_emulator::fail("or another did not wait for the kernels before");
+  }
 }
 
 }  // namespace ramify::cuda
