@@ -315,13 +315,13 @@ class BlockWalkBuilder {
   static int32_t tiles_of_family(const GroveTile& tile) {
     return static_cast<int32_t>((tile.num_keys + kTileRows - 1) / kTileRows);
   }
-  // Blocks of 8 tiles, or of 16 where a family has more than 8.
+  // Blocks of 4 tiles, of 8 where there are wide families, or of 16 where one has more than 8.
   void add_tile_blocks() {
     BlockTotals& totals = walk_.totals;
-    totals.block_tiles = 8;
-    for (const GroveTile& tile : walk_.tiles) {
-      if (tiles_of_family(tile) > 8) totals.block_tiles = 16;
-    }
+    int32_t widest = 1;
+    for (const GroveTile& tile : walk_.tiles) widest = std::max(widest, tiles_of_family(tile));
+    totals.block_tiles = widest == 1 ? 4 : widest <= 8 ? 8 : 16;
+    totals.has_wide = widest > 1;
     for (size_t g = 0; g < walk_.groves.size(); ++g) {
       const BlockGrove& grove = walk_.groves[g];
       TileBlock block;
@@ -336,7 +336,7 @@ class BlockWalkBuilder {
           block = {tile, static_cast<int32_t>(g)};
         }
         block.num_tiles += static_cast<int16_t>(count);
-        if (count > 1) block.has_wide = 1, totals.has_wide = 1;
+        if (count > 1) block.has_wide = 1;
         t += count;
       }
       finish();

@@ -103,6 +103,11 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selectors) {
   return result;
 }
 
+template <class Value>
+Value __ldcs(const Value* from) {
+  return *from;
+}
+
 namespace ramify::cuda_emulator {
 
 template <class Value>

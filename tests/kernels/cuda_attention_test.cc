@@ -152,9 +152,11 @@ std::vector<NamedForest> forests() {
       {"short_sentences", from_nested(family_of(7, {paragraph, family_of(2, {sentence, kTriple}), sentence}))},
       {"twigs", from_nested(twigs)},
       {"twigs_of_two", windows(Array{32, 200}, Branching::parse("4,4*"))},
+      // eleven tiles of places in one round
+      {"many_places", from_nested(family_of(11, {family_of(16, {kLeaf, kLeaf, kLeaf, kPair})}))},
       {"twigs_and_wide",
        from_nested(family_of(4, {family_of(40, {kLeaf}), family_of(3, {kTwig, kPair}), kLeaf, kTwig}))},
-      // three tiles each: the third family is in two blocks of eight
+      // three tiles each, so that a block of eight takes two
       {"wide_families", from_nested(family_of(6, {family_of(35, {kLeaf})}))},
       {"wide_family", windows(Array{200, 3}, {})},
       {"wider_than_groves", windows(Array{300}, {})},

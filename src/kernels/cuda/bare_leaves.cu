@@ -6,6 +6,7 @@ namespace {
 
 template <class T, int kLane>
 __global__ void bare_forward_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const NodeRows<T, kLane> rows{call, place.head};
   const int64_t n = call.bare_leaves[place.item];
@@ -24,6 +25,7 @@ __global__ void bare_forward_kernel(const __grid_constant__ Call call) {
 
 template <class T, int kLane>
 __global__ void bare_backward_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const NodeRows<T, kLane> rows{call, place.head};
   const int64_t n = call.bare_leaves[place.item];

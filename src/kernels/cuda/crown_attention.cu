@@ -219,6 +219,7 @@ __device__ void fold(const NodeRows<T, kLane>& rows, int64_t family, int part, F
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads, 1)
     up_kernel(const __grid_constant__ Call call, int64_t unit_begin, Fold what) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
@@ -256,6 +257,7 @@ __device__ void descend(const NodeRows<T, kLane>& rows, int64_t n) {
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads, 1) down_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
@@ -328,6 +330,7 @@ __device__ void sum_below(const NodeRows<T, kLane>& rows, int64_t family) {
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads, 1) sums_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};
@@ -511,6 +514,7 @@ __device__ void spread(const NodeRows<T, kLane>& rows, int64_t n) {
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kThreads, 1) gradients_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};

@@ -8,6 +8,7 @@ namespace {
 
 template <class T>
 __global__ void sum_groups_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const int64_t key_heads = call.heads / call.group, row_size = call.dim + call.value_dim;
   const int64_t count = call.num_leaves * key_heads * row_size;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
@@ -26,6 +27,7 @@ __global__ void sum_groups_kernel(const __grid_constant__ Call call) {
 // A block a row of positions and head: threads share the channels and, in a fixed order, those who have the row.
 __global__ void sum_positions_kernel(const __grid_constant__ Call call, const int64_t* order, const int64_t* begin,
                                      float* grad_positions) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   __shared__ float partial[256];
   const int lanes = 32, teams = static_cast<int>(blockDim.x) / lanes;

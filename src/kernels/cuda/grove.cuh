@@ -282,30 +282,27 @@ __device__ __forceinline__ void write_split(uint32_t* rows, int64_t row, float2 
   const uint32_t high = pack2<T>(x.x, x.y);
   to[0] = high, to[kChannels / 2] = rest_of<T>(x.x, x.y, high);
 }
+// Brings one part of a tile of such rows, in the background: of [places, heads, parts], high and low ones in turn.
 template <class T>
-__device__ __forceinline__ float2 read_split(const uint32_t* rows, int64_t row) {
-  const uint32_t* const from = rows + row * kChannels + lane_of_thread();
-  const float2 high = unpack2<T>(from[0]), low = unpack2<T>(from[kChannels / 2]);
-  return make_float2(high.x + low.x, high.y + low.y);
-}
-// Brings a tile of such rows, [places, heads, arrays], in the background.
-template <class T>
-__device__ __forceinline__ void load_split(const GroveView& view, Tile to, const GroveTile& tile, uint32_t* rows,
-                                           int arrays, int array) {
-  const int64_t stride = int64_t{2} * arrays * kChannels;
-  Rows part = {reinterpret_cast<T*>(rows) + 2 * array * kChannels, view.call.heads * stride, stride};
-  load_tile<T>(to.high, part, view.grove.place_begin + tile.row, tile.num_rows, view.head);
-  part.data = static_cast<T*>(part.data) + kChannels;
-  load_tile<T>(to.low, part, view.grove.place_begin + tile.row, tile.num_rows, view.head);
+__device__ __forceinline__ void load_part(const GroveView& view, uint32_t to, const GroveTile& tile, uint32_t* rows,
+                                          int parts, int part) {
+  const int64_t stride = int64_t{parts} * kChannels;
+  const Rows from = {reinterpret_cast<T*>(rows) + part * kChannels, view.call.heads * stride, stride};
+  load_tile<T>(to, from, view.grove.place_begin + tile.row, tile.num_rows, view.head);
 }
 
-// A block's warps have a tile each, of those of a tile block, and a head.
+// A block's warps have a tile each, of those of a tile block, and a head. With the last tiles first a pass may find in
+// the second-level cache what the pass before read or wrote last.
+enum class Order { first_to_last, last_to_first };
 struct WarpTile {
   TileBlock block;
   int head;
 
-  __device__ explicit WarpTile(const Call& call)
-      : block(call.tile_blocks[blockIdx.x / call.heads]), head(static_cast<int>(blockIdx.x % call.heads)) {}
+  __device__ explicit WarpTile(const Call& call, Order order = Order::first_to_last)
+      : head(static_cast<int>(blockIdx.x % call.heads)) {
+    const int64_t item = blockIdx.x / call.heads, last = gridDim.x / call.heads - 1;
+    block = call.tile_blocks[order == Order::first_to_last ? item : last - item];
+  }
   __device__ bool is_there() const { return warp_of_thread() < block.num_tiles; }
   __device__ GroveTile tile(const Call& call) const { return call.tiles[block.tile + warp_of_thread()]; }
 };
@@ -315,11 +312,14 @@ void with_storage(const AttentionParams& params, const Function& function) {
   params.storage == Storage::bfloat16 ? function.template operator()<__nv_bfloat16>()
                                       : function.template operator()<__half>();
 }
-// With the storage and the warps of a block of tiles.
+// With the storage, the warps of a block of tiles, and whether there are wide families: without them threads need fewer
+// registers.
 template <class Function>
 void with_tile_blocks(const AttentionParams& params, const Function& function) {
   with_storage(params, [&]<class T>() {
-    params.walk.totals.block_tiles <= 8 ? function.template operator()<T, 8>() : function.template operator()<T, 16>();
+    const BlockTotals& totals = params.walk.totals;
+    if (!totals.has_wide) return function.template operator()<T, 4, false>();
+    totals.block_tiles <= 8 ? function.template operator()<T, 8, true>() : function.template operator()<T, 16, true>();
   });
 }
 inline dim3 grid_of_tiles(const Call& call, const AttentionParams& params) {

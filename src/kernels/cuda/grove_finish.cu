@@ -4,7 +4,7 @@
 namespace ramify::cuda {
 namespace {
 
-constexpr int kRowsOfBlock = 128, kRowsOfWarp = 16;
+constexpr int kRowsOfBlock = 256;
 
 // Eight channels of y and pi above a leaf.
 struct Above {
@@ -26,43 +26,50 @@ struct Above {
     for (int i = 0; i < 8; ++i) y[i] = z[i] + pi * y[i];
     mass *= pi;
   }
+  // y + pi · x, of the n-th two channels
+  template <class T>
+  __device__ uint32_t pair(int n, uint32_t x) const {
+    const float2 a = unpack2<T>(x);
+    return pack2<T>(y[2 * n] + mass * a.x, y[2 * n + 1] + mass * a.y);
+  }
 };
 
-// out = y + pi · a(leaf), eight lanes a row. The last rows come first: the second-level cache may still have them.
+// out = y + pi · a(leaf): eight lanes have eight rows, a chunk of eight channels each. The last rows come first: the
+// second-level cache may still have them.
 template <class T>
-__global__ void __launch_bounds__(256) finish_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(256, 3) finish_kernel(const __grid_constant__ Call call) {
   const HeadItem item = head_item(call);
   const int64_t block = gridDim.x / call.heads - 1 - item.item;
   const int lane = lane_of_thread(), chunk = lane % 8;
-  const int64_t first = block * kRowsOfBlock + warp_of_thread() * kRowsOfWarp;
-  if (first >= call.num_leaves) return;
-  const T* value = lane_chunk<T>(call.value, first, item.head);
-  T* out = lane_chunk<T>(call.out, first, item.head);
-  LeafAbove above[4];
-  uint4 x[4];
+  const int64_t first = block * kRowsOfBlock + warp_of_thread() * 32;
+  const LeafAbove own = first + lane < call.num_leaves ? call.leaf_above[first + lane] : LeafAbove();
+  const auto above = [&](int i) {
+    return LeafAbove{from_lane(own.place, lane - chunk + i), from_lane(own.slot, lane - chunk + i)};
+  };
+  const auto is_any = [](LeafAbove its) { return its.place >= 0 || its.slot >= 0; };
+  wait_for_kernels_before();
+  const int64_t row = first + lane - chunk;
+  const T* value = static_cast<const T*>(call.value.data) + row * call.value.row_stride +
+                   item.head * call.value.head_stride + 8 * chunk;
+  T* out = static_cast<T*>(call.out.data) + row * call.out.row_stride + item.head * call.out.head_stride + 8 * chunk;
+  uint4 x[8];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int64_t row = first + lane / 8 + 4 * i;
-    if (row < call.num_leaves) above[i] = call.leaf_above[row];
-    const bool has_any = above[i].place >= 0 || above[i].slot >= 0;
-    x[i] = has_any ? *reinterpret_cast<const uint4*>(value + 4 * i * call.value.row_stride) : make_uint4(0, 0, 0, 0);
+  for (int i = 0; i < 8; ++i, value += call.value.row_stride) {
+    x[i] = make_uint4(0, 0, 0, 0);
+    if (is_any(above(i))) x[i] = *reinterpret_cast<const uint4*>(value);
   }
-  LeafAbove last = above[0];
+  LeafAbove last = above(0);
   Above from(call, item.head, chunk, last);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (above[i].place < 0 && above[i].slot < 0) continue;
-    if (above[i].place != last.place || above[i].slot != last.slot) {
-      last = above[i];
+  for (int i = 0; i < 8; ++i, out += call.out.row_stride) {
+    const LeafAbove its = above(i);
+    if (!is_any(its)) continue;
+    if (its.place != last.place || its.slot != last.slot) {
+      last = its;
       from = Above(call, item.head, chunk, last);
     }
-    uint32_t* const words = &x[i].x;
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const float2 a = unpack2<T>(words[w]);
-      words[w] = pack2<T>(from.y[2 * w] + from.mass * a.x, from.y[2 * w + 1] + from.mass * a.y);
-    }
-    *reinterpret_cast<uint4*>(out + 4 * i * call.out.row_stride) = x[i];
+    store16(out, make_uint4(from.pair<T>(0, x[i].x), from.pair<T>(1, x[i].y), from.pair<T>(2, x[i].z),
+                            from.pair<T>(3, x[i].w)));
   }
 }
 

@@ -218,21 +218,22 @@ struct BackwardLeaves {
   }
 
   // Every warp of the block comes here, those behind the last tile, too.
+  template <bool kHasWide>
   __device__ void run(const WarpTile& own) const {
     TileRows rows;
+    if (own.is_there()) rows = view.leaf_rows(own.tile(view.call));
+    wait_for_kernels_before();
     if (own.is_there()) {
-      const GroveTile tile = own.tile(view.call);
 #pragma unroll
-      for (int a = 0; a < kStagedTiles; ++a) load(a, tile.row, tile.num_rows);
-      rows = view.leaf_rows(tile);
+      for (int a = 0; a < kStagedTiles; ++a) load(a, rows.tile.row, rows.tile.num_rows);
       if (rows.num_families() == 1) load_above(rows);
     }
-    if (own.block.has_wide) {
+    if (kHasWide && own.block.has_wide) {
       wait_for_tiles();
       __syncthreads();
     }
     if (!own.is_there()) return;
-    if (rows.tile.num_keys > kRows) {
+    if (kHasWide && rows.tile.num_keys > kRows) {
       differentiate_wide(rows);
     } else if (!view.call.is_causal && rows.is_one_family_of_16()) {
       differentiate_tile(rows, FullSight{view.call.include_self});
@@ -242,19 +243,25 @@ struct BackwardLeaves {
   }
 };
 
-template <class T, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
+// That share a multiprocessor.
+template <int kWarps>
+constexpr int kBlocksAtOnce = kWarps == 4   ? 6
+                              : kWarps == 8 ? 3
+                                            : 1;
+
+template <class T, int kWarps, bool kHasWide>
+__global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
     grove_leaves_kernel(const __grid_constant__ Call call) {
-  const WarpTile own(call);
-  BackwardLeaves<T, kWarps>(call, call.groves[own.block.grove], own.head).run(own);
+  const WarpTile own(call, Order::last_to_first);  // grove_sums.cu read grad_out
+  BackwardLeaves<T, kWarps>(call, call.groves[own.block.grove], own.head).template run<kHasWide>(own);
 }
 
 }  // namespace
 
 void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  with_tile_blocks(params, [&]<class T, int kWarps>() {
-    launch(grove_leaves_kernel<T, kWarps>, grid_of_tiles(call, params), kWarps * 32, BackwardLeaves<T, kWarps>::kMemory,
-           stream, call);
+  with_tile_blocks(params, [&]<class T, int kWarps, bool kHasWide>() {
+    launch(grove_leaves_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
+           BackwardLeaves<T, kWarps>::kMemory, stream, call);
   });
 }
 

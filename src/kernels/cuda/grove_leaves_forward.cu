@@ -22,16 +22,17 @@ struct ForwardLeaves {
         scratch(kStagingBytes + 4 * warp_of_thread() * kRows) {}
 
   using Means = FamilyMeans<T, false, GroveView>;
-  __device__ Means means() const { return {view, view, {staged(kQ), staged(kK), staged(kV)}}; }
+  __device__ Means means() const { return {view, view, staging}; }
 
   __device__ Tile staged(int array, int tiles_away = 0) const {
     return {staging + (tiles_away * kStagedTiles + array) * kTileBytes};
   }
   __device__ void load(const GroveTile& tile) const {
     const Call& call = view.call;
-    load_tile<T>(staged(kQ).high, call.q, view.leaf(tile.row), tile.num_rows, view.head);
-    load_tile<T>(staged(kK).high, call.k, view.leaf(tile.row), tile.num_rows, view.head);
-    load_tile<T>(staged(kV).high, call.v, view.leaf(tile.row), tile.num_rows, view.head);
+    const int64_t leaf = view.leaf(tile.row);
+    load_tile<T>(staged(kQ).high, call.q, leaf, tile.num_rows, view.head);
+    load_tile<T>(staged(kK).high, call.k, leaf, tile.num_rows, view.head);
+    load_tile<T>(staged(kV).high, call.v, leaf, tile.num_rows, view.head);
   }
   __device__ float& number_of_row(int row) const { return shared_at<float>(scratch + 4 * row); }
 
@@ -149,12 +150,16 @@ struct ForwardLeaves {
   }
 };
 
-// Without wide families a thread needs fewer registers, and four blocks share a multiprocessor.
+// That share a multiprocessor.
+template <int kWarps>
+constexpr int kBlocksAtOnce = kWarps == 4   ? 8
+                              : kWarps == 8 ? 3
+                                            : 1;
+
 template <class T, int kWarps, bool kHasWide>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 16 ? 1
-                                               : kHasWide   ? 3
-                                                            : 4)
-    leaves_forward_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
+    grove_leaves_forward_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const WarpTile own(call);
   if (!kHasWide && !own.is_there()) return;
   const ForwardLeaves<T, kWarps> leaves(call, call.groves[own.block.grove], own.head);
@@ -181,15 +186,9 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 16 ? 1
 }  // namespace
 
 void groves_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const auto run = [&]<class T, int kWarps, bool kHasWide>() {
-    launch(leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
+  with_tile_blocks(params, [&]<class T, int kWarps, bool kHasWide>() {
+    launch(grove_leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
            ForwardLeaves<T, kWarps>::kMemory, stream, call);
-  };
-  with_tile_blocks(params, [&]<class T, int kWarps>() {
-    if constexpr (kWarps == 8) {
-      if (!params.walk.totals.has_wide) return run.template operator()<T, kWarps, false>();
-    }
-    run.template operator()<T, kWarps, true>();
   });
 }
 

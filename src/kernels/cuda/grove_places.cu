@@ -9,18 +9,24 @@ namespace {
 
 template <class T>
 struct BackwardPlaces {
+  static constexpr int kParts = 3;  // gradients of q, k and v
+
   GroveView view;
   PlaceTables tables;
-  uint32_t staging;  // of this warp: means of q, k, v and grad_out, split
+  int num_stages;
+  PlaceTeam team = {};   // of the round
+  uint32_t staging = 0;  // of this team: means of q, k, v and grad_out, split
 
-  static constexpr int kWarpMemory = 4 * 2 * kTileBytes;
+  static constexpr int kStageMemory = 4 * 2 * kTileBytes;
   static __host__ __device__ uint32_t block_memory(int most_places) {
     return (PlaceTables::size(most_places) + kRowBytes - 1) / kRowBytes * kRowBytes;
   }
-  __device__ BackwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places)
-      : view{call, grove, head},
-        tables{grove, 0, most_places},
-        staging(block_memory(most_places) + warp_of_thread() * kWarpMemory) {}
+  __device__ BackwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places, int count)
+      : view{call, grove, head}, tables{grove, 0, most_places}, num_stages(count) {}
+  __device__ void begin(const GroveRound& round) {
+    team = PlaceTeam(round, kParts, num_stages);
+    staging = block_memory(tables.most) + team.index() * kStageMemory;
+  }
 
   __device__ Tile staged(int array) const {
     const uint32_t high = staging + 2 * array * kTileBytes;
@@ -49,17 +55,21 @@ struct BackwardPlaces {
     return row;
   }
 
-  __device__ void differentiate_tile(const GroveTile& tile) const {
+  __device__ void load(const GroveTile& tile) const {
+#pragma unroll 1
+    for (int i = team.part(); i < 8; i += team.size) {
+      uint32_t* rows = i < 6 ? view.call.place_mean : view.call.place_grad_y;
+      load_part<T>(view, staging + i * kTileBytes, tile, rows, i < 6 ? 6 : 2, i < 6 ? i : i - 6);
+    }
+    wait_for_tiles();
+  }
+  // All warps of a team find the gradients of scores.
+  __device__ void differentiate(const GroveTile& tile) const {
     const Call& call = view.call;
-    __syncwarp();
-#pragma unroll
-    for (int a = 0; a < 3; ++a) load_split<T>(view, staged(a), tile, call.place_mean, 3, a);
-    load_split<T>(view, staged(kGradY), tile, call.place_grad_y, 1, 0);
     const TileRows rows = view.place_rows(tile, tables);
     const RowSight sight(rows, call.is_causal);
     float s[2][4] = {}, grad_p[2][4] = {}, offset[2][2];
     log_sizes(rows, offset);
-    wait_for_tiles();
     add_scores<T, true>(s, staged(kQ), staged(kK));
     add_scores<T, true>(grad_p, staged(kGradY), staged(kV));
     TileSoftmax softmax;
@@ -80,15 +90,18 @@ struct BackwardPlaces {
       const float delta = gates.given * (row.root_mass * row.inner_gain - mass * gates.kept * gain);
       looking.pull[h] = gates.given * grad_total - delta - mass * gates.given * gain;
       looking.reach[h] = mass * gates.given * size;
-      if (lane_of_thread() % 4 != 0) continue;
+      if (team.part() != 0 || lane_of_thread() % 4 != 0) continue;
       const int64_t own = view.place_row(p);
       call.place_grad_energy[own] = delta + gates.kept * grad_total;
       call.place_mass[own] = mass * gates.kept, call.place_root_mass[own] = row.root_mass;
     }
-    differentiate(looking, inverse, call.scale, s, grad_p);
-    put_gradient<false>(tile, kQ, s, kK);
-    put_gradient<true>(tile, kK, s, kQ);
-    put_gradient<true>(tile, kV, grad_p, kGradY);
+    cuda::differentiate(looking, inverse, call.scale, s, grad_p);
+#pragma unroll 1
+    for (int array = team.part(); array < kParts; array += team.size) {
+      if (array == kQ) put_gradient<false>(tile, kQ, s, kK);
+      if (array == kK) put_gradient<true>(tile, kK, s, kQ);
+      if (array == kV) put_gradient<true>(tile, kV, grad_p, kGradY);
+    }
   }
   // The gradient of the means of an array: what the tile gives, and each row's share of what its family's mean got.
   // That of a leaf goes to its tensor.
@@ -132,26 +145,28 @@ struct BackwardPlaces {
     return view.call.place_gradient + (3 * view.place_row(place) + array) * kChannels;
   }
 
-  __device__ void run() const {
+  __device__ void run() {
     tables.load(view.call);
+    wait_for_kernels_before();
     wait_for_tiles();
     __syncthreads();
+#pragma unroll 1
     for (int r = view.grove.num_rounds - 1; r >= 0; --r) {
       const GroveRound round = tables.round(r);
-      for (int t = round.tile_begin + warp_of_thread(); t < round.tile_end; t += warps_of_block()) {
-        differentiate_tile(tables.tile(t));
-      }
-      __syncthreads();
+      begin(round);
+      team.for_tiles(
+          round, [&](int t) { load(tables.tile(t)); }, [&](int t) { differentiate(tables.tile(t)); });
     }
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kPlaceWarps * 32, 1)
-    grove_places_kernel(const __grid_constant__ Call call, int most_places) {
+template <class T, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, kPlaceBlocksAtOnce<kWarps>)
+    grove_places_kernel(const __grid_constant__ Call call, int most_places, int num_stages) {
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
-  if (grove.num_places > 0) BackwardPlaces<T>(call, grove, item.head, most_places).run();
+  if (grove.num_places == 0) return wait_for_kernels_before();
+  BackwardPlaces<T>(call, grove, item.head, most_places, num_stages).run();
 }
 
 }  // namespace
@@ -159,10 +174,11 @@ __global__ void __launch_bounds__(kPlaceWarps * 32, 1)
 void groves_places(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const auto most_places = static_cast<int>(params.walk.totals.grove_places);
   if (most_places == 0) return;
-  with_storage(params, [&]<class T>() {
-    const PlaceBlock block(params, BackwardPlaces<T>::block_memory(most_places), BackwardPlaces<T>::kWarpMemory);
-    launch(grove_places_kernel<T>, grid_of_groves(call, params), block.warps * 32, block.memory, stream, call,
-           most_places);
+  with_place_blocks(params, [&]<class T, int kWarps>() {
+    using Work = BackwardPlaces<T>;
+    const PlaceStages stages(params, kWarps, Work::block_memory(most_places), Work::kStageMemory);
+    launch(grove_places_kernel<T, kWarps>, grid_of_groves(call, params), kWarps * 32, stages.memory, stream, call,
+           most_places, stages.count);
   });
 }
 

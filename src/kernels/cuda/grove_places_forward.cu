@@ -13,11 +13,17 @@ template <class T>
 struct ForwardPlaces {
   enum Number { kKept, kGiven, kMass, kNumbers };
 
+  // Attention, and the means of q, k and v.
+  static constexpr int kParts = 4;
+
   GroveView view;
   PlaceTables tables;
-  uint32_t numbers, staging;  // `staging` of this warp: q, k and v, split, and 16 numbers
+  uint32_t numbers;
+  int num_stages;
+  PlaceTeam team = {};   // of the round
+  uint32_t staging = 0;  // of this team: q, k and v, split, and 16 numbers
 
-  static constexpr int kWarpMemory = 3 * 2 * kTileBytes + kRowBytes;
+  static constexpr int kStageMemory = 3 * 2 * kTileBytes + kRowBytes;
   static size_t block_memory(int most_places) {
     return round_up(PlaceTables::size(most_places) + kNumbers * most_places * sizeof(float));
   }
@@ -25,11 +31,15 @@ struct ForwardPlaces {
     return static_cast<uint32_t>((bytes + kRowBytes - 1) / kRowBytes * kRowBytes);
   }
 
-  __device__ ForwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places)
+  __device__ ForwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places, int count)
       : view{call, grove, head},
         tables{grove, 0, most_places},
         numbers(PlaceTables::size(most_places)),
-        staging(round_up(numbers + kNumbers * most_places * sizeof(float)) + warp_of_thread() * kWarpMemory) {}
+        num_stages(count) {}
+  __device__ void begin(const GroveRound& round) {
+    team = PlaceTeam(round, kParts, num_stages);
+    staging = round_up(numbers + kNumbers * tables.most * sizeof(float)) + team.index() * kStageMemory;
+  }
 
   __device__ float& number(Number which, int place) const {
     return shared_at<float>(numbers + 4 * (which * tables.most + place));
@@ -55,101 +65,116 @@ struct ForwardPlaces {
     }
   }
 
-  // The places of a tile attend inside their families: a(C), what is kept and given, means and energies.
-  __device__ void attend(const GroveTile& tile) const {
-    const Call& call = view.call;
-    __syncwarp();
-#pragma unroll
-    for (int a = 0; a < 3; ++a) load_split<T>(view, staged(a), tile, call.place_mean, 3, a);
+  __device__ void load(const GroveTile& tile) const {
+#pragma unroll 1
+    for (int i = team.part(); i < 6; i += team.size) {
+      load_part<T>(view, staging + i * kTileBytes, tile, view.call.place_mean, 6, i);
+    }
+    wait_for_tiles();
+  }
+  using Means = FamilyMeans<T, true, PlaceTables>;
+  __device__ void take_part(const GroveTile& tile) const {
     const TileRows rows = view.place_rows(tile, tables);
+    const Means means = {view, tables, staging};
+#pragma unroll 1
+    for (int part = team.part(); part < kParts; part += team.size) {
+      part == 0 ? attend(rows, means) : means.fold(part - 1, rows);
+    }
+  }
+  // The places of a tile attend inside their families: a(C), or below the roots already y(C), and energies.
+  __device__ void attend(const TileRows& rows, const Means& means) const {
+    const Call& call = view.call;
+    const GroveTile& tile = rows.tile;
     float energy[2] = {0, 0};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (row_of(h) < tile.num_rows) energy[h] = call.place_energy[view.place_row(tile.row + row_of(h))];
     }
     const RowSight sight(rows, call.is_causal);
-    float s[2][4] = {}, offset[2][2];
+    float s[2][4] = {}, offset[2][2], factor[2];
     log_sizes(rows, offset);
-    wait_for_tiles();
     add_scores<T, true>(s, staged(kQ), staged(kK));
     TileSoftmax softmax;
     softmax.take(sight, tile.row, offset, call.scale, s);
-    if (lane_of_thread() % 4 == 0) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const Gates gates(energy[h], softmax.log_sum(h));
-        number_of_row(row_of(h)) = gates.total;
-        if (row_of(h) >= tile.num_rows) continue;
-        number(kKept, tile.row + row_of(h)) = gates.kept, number(kGiven, tile.row + row_of(h)) = gates.given;
-      }
+    for (int h = 0; h < 2; ++h) {
+      const bool is_below_root = from_lane(rows.family_place, row_of(h)) < 0;
+      const Gates gates(energy[h], softmax.log_sum(h));
+      factor[h] = softmax.inverse(h) * (is_below_root ? gates.given : 1.0f);
+      if (lane_of_thread() % 4 != 0) continue;
+      number_of_row(row_of(h)) = gates.total;
+      if (row_of(h) < tile.num_rows) set_gates(tile.row + row_of(h), gates, is_below_root);
     }
     __syncwarp();
-    const FamilyMeans<T, true, PlaceTables> means = {view, tables, {staged(kQ), staged(kK), staged(kV)}};
     means.fold_energies(rows, number_of_row(lane_of_thread() % kRows));
-    means.fold(rows);
     float values[8][4] = {};
     add_product<T, true>(values, split_weights<T>(s), staged(kV));
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (row_of(h) >= tile.num_rows) continue;
-      const float inverse = softmax.inverse(h);
       float* y = call.place_y + view.place_row(tile.row + row_of(h)) * kChannels;
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         *reinterpret_cast<float2*>(y + column_of(n, 0)) =
-            make_float2(inverse * values[n][2 * h], inverse * values[n][2 * h + 1]);
+            make_float2(factor[h] * values[n][2 * h], factor[h] * values[n][2 * h + 1]);
       }
     }
+  }
+  __device__ void set_gates(int place, const Gates& gates, bool is_below_root) const {
+    number(kKept, place) = gates.kept, number(kGiven, place) = gates.given;
+    if (is_below_root) set_mass(place, gates.kept);
+  }
+  __device__ void set_mass(int place, float mass) const {
+    number(kMass, place) = mass;
+    view.call.place_local_mass[view.place_row(place)] = mass;
   }
 
   __device__ float2& y_of(int place) const {
     return reinterpret_cast<float2*>(view.call.place_y + view.place_row(place) * kChannels)[lane_of_thread()];
   }
   // y(C) takes the place of a(C), of several places at once.
+  static constexpr int kAtOnce = 8;
   __device__ void descend(int first, int end) const {
-    constexpr int kCount = 4;
-    int above[kCount];
-    float2 own[kCount], y[kCount];
+    int above[kAtOnce];
+    float2 own[kAtOnce], y[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
+    for (int i = 0; i < kAtOnce; ++i) {
       const int p = first + i * warps_of_block();
-      const GrovePlace place = p < end ? tables.place(p) : GrovePlace();
-      above[i] = place.family < 0 ? -2 : place.family_place;
+      above[i] = p < end ? tables.place(p).family_place : -1;
       own[i] = y[i] = make_float2(0, 0);
-      if (above[i] >= -1) own[i] = y_of(p);
-      if (above[i] >= 0) y[i] = y_of(above[i]);
+      if (above[i] >= 0) own[i] = y_of(p), y[i] = y_of(above[i]);
     }
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
+    for (int i = 0; i < kAtOnce; ++i) {
       const int p = first + i * warps_of_block();
-      if (above[i] < -1) continue;
-      const float mass = above[i] >= 0 ? number(kMass, above[i]) : 1.0f, weight = mass * number(kGiven, p);
+      if (above[i] < 0) continue;
+      const float mass = number(kMass, above[i]), weight = mass * number(kGiven, p);
       y_of(p) = make_float2(y[i].x + weight * own[i].x, y[i].y + weight * own[i].y);
-      if (lane_of_thread() != 0) continue;
-      number(kMass, p) = mass * number(kKept, p);
-      view.call.place_local_mass[view.place_row(p)] = mass * number(kKept, p);
+      if (lane_of_thread() == 0) set_mass(p, mass * number(kKept, p));
     }
   }
 
-  __device__ void run() const {
+  __device__ void run() {
     const BlockGrove& grove = view.grove;
     tables.load(view.call);
+    wait_for_kernels_before();
     wait_for_tiles();
     __syncthreads();
     if (grove.has_leaf_places) {
       set_leaf_places();
       __syncthreads();
     }
+#pragma unroll 1
     for (int r = 0; r < grove.num_rounds; ++r) {
       const GroveRound round = tables.round(r);
-      for (int t = round.tile_begin + warp_of_thread(); t < round.tile_end; t += warps_of_block()) {
-        attend(tables.tile(t));
-      }
-      __syncthreads();
+      begin(round);
+      team.for_tiles(
+          round, [&](int t) { load(tables.tile(t)); }, [&](int t) { take_part(tables.tile(t)); });
     }
+#pragma unroll 1
     for (int r = grove.num_rounds - 1; r >= 0; --r) {
       const GroveRound round = tables.round(r);
-      for (int p = round.place_begin + warp_of_thread(); p < round.place_end; p += 4 * warps_of_block()) {
+      for (int p = round.place_begin + warp_of_thread(); p < round.place_end; p += kAtOnce * warps_of_block()) {
         descend(p, round.place_end);
       }
       __syncthreads();
@@ -157,12 +182,13 @@ struct ForwardPlaces {
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kPlaceWarps * 32, 1)
-    places_forward_kernel(const __grid_constant__ Call call, int most_places) {
+template <class T, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, kPlaceBlocksAtOnce<kWarps>)
+    grove_places_forward_kernel(const __grid_constant__ Call call, int most_places, int num_stages) {
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
-  if (grove.num_places > 0) ForwardPlaces<T>(call, grove, item.head, most_places).run();
+  if (grove.num_places == 0) return wait_for_kernels_before();
+  ForwardPlaces<T>(call, grove, item.head, most_places, num_stages).run();
 }
 
 }  // namespace
@@ -170,10 +196,11 @@ __global__ void __launch_bounds__(kPlaceWarps * 32, 1)
 void groves_places_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   const auto most_places = static_cast<int>(params.walk.totals.grove_places);
   if (most_places == 0) return;
-  with_storage(params, [&]<class T>() {
-    const PlaceBlock block(params, ForwardPlaces<T>::block_memory(most_places), ForwardPlaces<T>::kWarpMemory);
-    launch(places_forward_kernel<T>, grid_of_groves(call, params), block.warps * 32, block.memory, stream, call,
-           most_places);
+  with_place_blocks(params, [&]<class T, int kWarps>() {
+    using Work = ForwardPlaces<T>;
+    const PlaceStages stages(params, kWarps, Work::block_memory(most_places), Work::kStageMemory);
+    launch(grove_places_forward_kernel<T, kWarps>, grid_of_groves(call, params), kWarps * 32, stages.memory, stream,
+           call, most_places, stages.count);
   });
 }
 

@@ -3,14 +3,11 @@
 //     pi(C) · grad_pi(C) = sum over the leaves below C of grad_out · (out - y(C)),
 // so no weights are needed: families' sums of grad_out and of grad_out · out do, with out = y + pi · a(leaf) from what
 // was saved, since the result itself is rounded.
-#include <algorithm>
-
 #include "kernels/cuda/grove_gradient.cuh"
+#include "kernels/cuda/place_tables.cuh"
 
 namespace ramify::cuda {
 namespace {
-
-constexpr int kSumWarps = 16;  // most in a block
 
 template <class T>
 struct SumsOfGrove {
@@ -74,7 +71,7 @@ struct SumsOfGrove {
         const int row = first + lane / 8 + 4 * i;
         if (kIsWide && row >= num_rows) continue;
         x[i] = *reinterpret_cast<const uint4*>(grad + (first + 4 * i) * call.grad_out.row_stride);
-        a[i] = *reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.value.row_stride);
+        a[i] = __ldcs(reinterpret_cast<const uint4*>(value + (first + 4 * i) * call.value.row_stride));
         if (kIsWide) b[i] = *reinterpret_cast<const uint4*>(rest + (first + 4 * i) * call.value.row_stride);
       }
 #pragma unroll
@@ -125,7 +122,7 @@ struct SumsOfGrove {
       grad[r] = value[r] = 0;
       if (r >= tile.num_rows) continue;
       grad[r] = *reinterpret_cast<const uint32_t*>(from);
-      value[r] = *reinterpret_cast<const uint32_t*>(from_value);
+      value[r] = __ldcs(reinterpret_cast<const uint32_t*>(from_value));
     }
     float2 sum = make_float2(0, 0);
     float gain = 0;
@@ -161,39 +158,40 @@ struct SumsOfGrove {
       __syncthreads();
     }
   }
+  // Lanes have a child each, of at most 16, then two channels of all.
   __device__ void sum_family(int f) const {
     const GroveFamily family = view.family(f);
-    float2 sum = make_float2(0, 0);
-    float dot = 0, dot_of_leaves = 0;
-    constexpr int kCount = 8;
-    for (int first = family.begin; first < family.end; first += kCount) {
-      GrovePlace place[kCount];
-      float2 x[kCount];
-      float its_dot[kCount];
+    const int lane = lane_of_thread(), count = family.end - family.begin;
+    const GrovePlace own = lane < count ? view.place(family.begin + lane) : GrovePlace();
+    float dot = 0;
+    if (lane < count && own.leaf_row < 0) dot = view.call.place_dot[view.place_row(family.begin + lane)];
+    uint32_t high[kRows], low[kRows];
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) place[i] = view.place(min(first + i, family.end - 1));
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const int64_t row = view.place_row(min(first + i, family.end - 1));
-        const bool is_leaf = place[i].leaf_row >= 0;
-        x[i] = is_leaf ? view.leaf_pair<T>(view.call.grad_out, place[i].leaf_row)
-                       : read_split<T>(view.call.place_grad_y, row);
-        its_dot[i] = is_leaf ? 0.0f : view.call.place_dot[row];
-      }
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        if (first + i >= family.end) continue;
-        if (place[i].leaf_row >= 0) {
-          const float2 y = y_of(first + i);
-          dot_of_leaves += y.x * x[i].x + y.y * x[i].y;
-          set_place(first + i, x[i], 0, 0);
-        }
-        const auto size = static_cast<float>(place[i].size);
-        sum.x += size * x[i].x, sum.y += size * x[i].y;
-        dot += its_dot[i];
-      }
+    for (int i = 0; i < kRows; ++i) {
+      const int leaf = from_lane(static_cast<int>(own.leaf_row), i);
+      high[i] = low[i] = 0;
+      if (i >= count) continue;
+      const uint32_t* row = view.call.place_grad_y + view.place_row(family.begin + i) * kChannels;
+      if (leaf >= 0) row = reinterpret_cast<const uint32_t*>(view.row_of_leaf<T>(view.call.grad_out, leaf));
+      high[i] = row[lane];
+      if (leaf < 0) low[i] = row[lane + kChannels / 2];
     }
-    dot += warp_sum(dot_of_leaves);
+    float2 sum = make_float2(0, 0);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float2 a = unpack2<T>(high[i]), b = unpack2<T>(low[i]);
+      const auto size = static_cast<float>(from_lane(own.size, i));
+      sum.x += size * (a.x + b.x), sum.y += size * (a.y + b.y);
+    }
+    const unsigned leaves = __ballot_sync(0xffffffffu, own.leaf_row >= 0);
+#pragma unroll 1
+    for (int i = 0; leaves >> i != 0; ++i) {
+      if ((leaves >> i & 1) == 0) continue;
+      const float2 y = y_of(family.begin + i), x = view.leaf_pair<T>(view.call.grad_out, from_lane(own.leaf_row, i));
+      dot += y.x * x.x + y.y * x.y;
+      set_place(family.begin + i, x, 0, 0);
+    }
+    dot = warp_sum(dot);
     const float2 y = family.place >= 0 ? y_of(family.place) : make_float2(0, 0);
     deliver(f, family.place, family.size, sum, dot - warp_sum(y.x * sum.x + y.y * sum.y), dot);
   }
@@ -201,15 +199,18 @@ struct SumsOfGrove {
 
 template <class T>
 __global__ void __launch_bounds__(512, 2) grove_sums_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const WarpTile own(call);
   const BlockGrove& grove = call.groves[own.block.grove];
   const bool is_needed = grove.num_places > 0 || !grove.is_whole || own.block.has_wide;
   if (own.is_there() && is_needed) SumsOfGrove<T>{{call, grove, own.head}}.sum_leaves(own.tile(call));
 }
 template <class T>
-__global__ void __launch_bounds__(kSumWarps * 32) grove_place_sums_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(512) grove_place_sums_kernel(const __grid_constant__ Call call) {
   const HeadItem item = head_item(call);
-  SumsOfGrove<T>{{call, call.groves[item.item], item.head}}.sum_places();
+  const SumsOfGrove<T> sums{{call, call.groves[item.item], item.head}};
+  wait_for_kernels_before();
+  sums.sum_places();
 }
 
 }  // namespace
@@ -220,9 +221,10 @@ void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t s
   with_storage(params, [&]<class T>() {
     launch(grove_sums_kernel<T>, grid_of_tiles(call, params), static_cast<int>(totals.block_tiles) * 32, 0, stream,
            call);
-    if (totals.grove_places == 0) return;
-    const int warps = static_cast<int>(std::min<int64_t>(2 * totals.round_tiles, kSumWarps));
-    launch(grove_place_sums_kernel<T>, grid_of_groves(call, params), warps * 32, 0, stream, call);
+  });
+  if (totals.grove_places == 0) return;
+  with_place_blocks(params, [&]<class T, int kWarps>() {
+    launch(grove_place_sums_kernel<T>, grid_of_groves(call, params), kWarps * 32, 0, stream, call);
   });
 }
 

@@ -53,6 +53,11 @@ __device__ __forceinline__ void copy_async16(uint32_t to, const void* from) {
 __device__ __forceinline__ void copy_async8(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// 16 bytes to global memory at once, which the compiler would part where they come from arithmetic.
+__device__ __forceinline__ void store16(void* to, uint4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+               : "memory");
+}
 __device__ __forceinline__ void zero16(uint32_t to) {
   shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
 }
@@ -108,14 +113,32 @@ inline void require(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw std::runtime_error(std::string("cuda: ") + what + ": " + cudaGetErrorString(status));
 }
 
-// Bytes of shared memory that a block of the current device can have.
-inline size_t most_shared_memory() {
-  int device = 0, bytes = 0;
+inline int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
   require(cudaGetDevice(&device), "device");
-  require(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
-  return static_cast<size_t>(bytes);
+  require(cudaDeviceGetAttribute(&value, attribute, device), "device");
+  return value;
 }
 
+// Bytes of shared memory that a block of the current device can have.
+inline size_t most_shared_memory() {
+  return static_cast<size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+}
+
+// Every thread of a kernel calls this before it reads or writes global memory. Only the forest's tables may be read
+// before it, by kernels that cannot be the first to read them.
+__device__ __forceinline__ void wait_for_kernels_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
+// Blocks come to the multiprocessors while the last ones of the kernel before still run (programmatic dependent launch,
+// from sm_90 on), and wait there until it is complete and what it wrote is seen. Then all kernels before that one are
+// complete, too, since it was not before its own threads had waited. So results of any of them may be read, and what
+// they read, or what a call gave back and the next one got, may be written. A kernel lets the next one come behind its
+// own wait: when a block begins, what is two kernels back is complete, and with it the tables. Kernels of others come
+// when ours are complete; ours come when theirs are, or earlier, if those wait likewise.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t stream,
             Arguments... arguments) {
@@ -123,13 +146,20 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared
   if (shared > (48 << 10)) {
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
             "shared memory");
-    // so that as many blocks as fit share a multiprocessor
+  }
+  if (shared > (8 << 10)) {  // so that as many blocks as fit share a multiprocessor
     require(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         "shared memory");
   }
-  kernel<<<grid, threads, shared, stream>>>(static_cast<Parameters>(arguments)...);
-  require(cudaGetLastError(), "launch");
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared, config.stream = stream;
+  config.attrs = &early, config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
+  require(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
 }
 
 }  // namespace ramify::cuda

@@ -55,6 +55,7 @@ __device__ void add_position(const NodeRows<T, kLane>& rows, int64_t row, const 
 // above.
 template <class T, int kLane, bool kIsBlock, class Look>
 __global__ void __launch_bounds__(kLookThreads) looked_at_kernel(const __grid_constant__ Call call, bool of_leaves) {
+  wait_for_kernels_before();
   const int64_t item = kIsBlock ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * warps_of_block() + warp_of_thread();
   const int64_t n = item / call.heads;
   if (n >= call.num_nodes) return;
@@ -117,6 +118,7 @@ __global__ void __launch_bounds__(kLookThreads) looked_at_kernel(const __grid_co
 // Every inner node gets its share of its parent's gradients.
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) share_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};

@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -43,8 +44,9 @@ __device__ __forceinline__ uint32_t pack2(float low, float high) {
 }
 template <class T>
 __device__ __forceinline__ float2 unpack2(uint32_t pair) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {  // as whole registers: halves would be kept in one each
+    return make_float2(__int_as_float(static_cast<int>(pair << 16)),
+                       __int_as_float(static_cast<int>(pair & 0xffff0000)));
   } else {
     return __half22float2(*reinterpret_cast<const __half2*>(&pair));
   }

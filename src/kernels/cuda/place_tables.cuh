@@ -7,18 +7,57 @@
 
 namespace ramify::cuda {
 
-constexpr int kPlaceWarps = 16;  // most in a block
+// With the storage and the warps of a block: two a tile of the largest round, or one where there are more than 8.
+template <class Function>
+void with_place_blocks(const AttentionParams& params, const Function& function) {
+  with_storage(params, [&]<class T>() {
+    const int64_t tiles = params.walk.totals.round_tiles;
+    tiles <= 2   ? function.template operator()<T, 4>()
+    : tiles <= 4 ? function.template operator()<T, 8>()
+                 : function.template operator()<T, 16>();
+  });
+}
+// That share a multiprocessor: small groves are many, and their blocks should all be there at once.
+template <int kWarps>
+constexpr int kPlaceBlocksAtOnce = kWarps == 16 ? 1 : 24 / kWarps;
 
-// As many warps as a round has tiles of places, where there is memory for them.
-struct PlaceBlock {
-  int warps;
+// Memory for as many tiles as a round has, where there is so much.
+struct PlaceStages {
+  int count;
   size_t memory;
 
-  PlaceBlock(const AttentionParams& params, size_t of_block, size_t of_warp) {
-    const size_t most = (most_shared_memory() - of_block) / of_warp;
-    warps =
-        static_cast<int>(std::min<size_t>({static_cast<size_t>(params.walk.totals.round_tiles), kPlaceWarps, most}));
-    memory = of_block + warps * of_warp;
+  PlaceStages(const AttentionParams& params, int warps, size_t of_block, size_t of_stage) {
+    const auto most = static_cast<int>((most_shared_memory() - of_block) / of_stage);
+    count = std::min({static_cast<int>(params.walk.totals.round_tiles), warps, most});
+    memory = of_block + count * of_stage;
+  }
+};
+
+// Warps that work on one tile of a round: as many as there are parts of the work, where tiles are few. A warp has its
+// own part, and every `size`-th after it.
+struct PlaceTeam {
+  int size = 1, count = 0;
+
+  PlaceTeam() = default;
+  __device__ PlaceTeam(const GroveRound& round, int parts, int stages) {
+    const int tiles = min(round.tile_end - round.tile_begin, stages), warps = warps_of_block();
+    size = tiles * parts <= warps ? parts : tiles * 2 <= warps ? 2 : 1;
+    count = min(stages, warps / size);
+  }
+  __device__ int index() const { return warp_of_thread() / size; }
+  __device__ int part() const { return warp_of_thread() % size; }
+
+  // The team's tiles of a round, and what is to be done with one in two steps, with a barrier behind each.
+  template <class First, class Second>
+  __device__ void for_tiles(const GroveRound& round, const First& first, const Second& second) const {
+#pragma unroll 1
+    for (int begin = round.tile_begin; begin < round.tile_end; begin += count) {
+      const int t = index() < count ? begin + index() : round.tile_end;
+      if (t < round.tile_end) first(t);
+      __syncthreads();
+      if (t < round.tile_end) second(t);
+      __syncthreads();
+    }
   }
 };
 

@@ -84,6 +84,7 @@ __device__ void for_each_score(const NodeRows<T, kLane>& rows, const BlockNode& 
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) prefix_forward_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const int64_t item = int64_t{blockIdx.x} * warps_of_block() + warp_of_thread(), leaf = item / call.heads;
   if (leaf >= call.num_leaves || call.nodes[call.leaf_nodes[leaf]].parent < 0) return;  // a bare leaf
   const NodeRows<T, kLane> rows{call, static_cast<int>(item % call.heads)};
@@ -106,6 +107,7 @@ __device__ Climb& climb_of(const NodeRows<T, kLane>& rows, const BlockNode& fami
 // Every leaf's way up again: shares, and products with its gradient; what comes to it from above, at the root.
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) climb_again_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const int64_t item = int64_t{blockIdx.x} * warps_of_block() + warp_of_thread(), leaf = item / call.heads;
   if (leaf >= call.num_leaves || call.nodes[call.leaf_nodes[leaf]].parent < 0) return;
   const NodeRows<T, kLane> rows{call, static_cast<int>(item % call.heads)};
@@ -235,6 +237,7 @@ __device__ void share_queries(const NodeRows<T, kLane>& rows, int64_t n, const B
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) descend_kernel(const __grid_constant__ Call call, int64_t unit_begin) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const BlockUnit unit = call.units[unit_begin + place.item];
   const NodeRows<T, kLane> rows{call, place.head};

@@ -20,27 +20,24 @@ __device__ __forceinline__ uint32_t cell(uint32_t tile, int row, int chunk) {
 
 struct Tile {
   uint32_t high;
-  uint32_t low = 0;      // only where split
-  int last = kRows - 1;  // where split: rows behind this one are not there, it stands in for them
+  uint32_t low = 0;  // only where split
 };
 
 // The row and chunk that a lane names to load_matrices, for chunks 0 and 1: of the left side of a product, which is
 // also that of a transposed right side, and of the right side.
-template <bool kSplit>
-__device__ __forceinline__ uint32_t left_cell(uint32_t tile, int last) {
+__device__ __forceinline__ uint32_t left_cell(uint32_t tile) {
   const int lane = lane_of_thread(), row = lane % 16;
-  return cell(tile, kSplit ? min(row, last) : row, lane / 16);
+  return cell(tile, row, lane / 16);
 }
-template <bool kSplit>
-__device__ __forceinline__ uint32_t right_cell(uint32_t tile, int last) {
+__device__ __forceinline__ uint32_t right_cell(uint32_t tile) {
   const int lane = lane_of_thread(), row = lane % 8 + 8 * (lane / 16);
-  return cell(tile, kSplit ? min(row, last) : row, lane / 8 % 2);
+  return cell(tile, row, lane / 8 % 2);
 }
 
 // c += a · bᵀ over the channels
 template <class T, bool kSplit>
 __device__ __forceinline__ void add_scores(float (&c)[2][4], Tile a, Tile b) {
-  const uint32_t left = left_cell<kSplit>(a.high, a.last), right = right_cell<kSplit>(b.high, b.last);
+  const uint32_t left = left_cell(a.high), right = right_cell(b.high);
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     uint32_t a_high[4], b_high[4];
@@ -101,7 +98,7 @@ __device__ __forceinline__ Weights transpose(const Weights& w) {
 // c += w · b, over the 16 rows of b
 template <class T, bool kSplit>
 __device__ __forceinline__ void add_product(float (&c)[8][4], const Weights& w, Tile b) {
-  const uint32_t at = left_cell<kSplit>(b.high, b.last);
+  const uint32_t at = left_cell(b.high);
 #pragma unroll
   for (int n = 0; n < 8; n += 2) {
     uint32_t high[4];

@@ -24,6 +24,7 @@ __device__ int64_t for_each_seen(const Call& call, int64_t leaf, const Visit& vi
 
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) leaves_forward_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const int64_t item = int64_t{blockIdx.x} * warps_of_block() + warp_of_thread();
   const int64_t leaf = item / call.heads;
   if (leaf >= call.num_leaves) return;
@@ -68,6 +69,7 @@ __device__ Scored look(const NodeRows<T, kLane>& rows, int64_t leaf, const float
 // Gradients by q, and what each leaf's weights pull at.
 template <class T, int kLane>
 __global__ void __launch_bounds__(kLookThreads) leaves_backward_kernel(const __grid_constant__ Call call) {
+  wait_for_kernels_before();
   const int64_t item = int64_t{blockIdx.x} * warps_of_block() + warp_of_thread();
   const int64_t leaf = item / call.heads;
   if (leaf >= call.num_leaves) return;

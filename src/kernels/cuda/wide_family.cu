@@ -422,6 +422,7 @@ struct WideFamily {
 template <class T, Pass kPass, int kGroups>
 __global__ void __launch_bounds__(kThreads, 2)
     wide_kernel(const __grid_constant__ Call call, int64_t tile_begin, int first_group) {
+  wait_for_kernels_before();
   const HeadItem place = head_item(call);
   const WideTile tile = call.wide_tiles[tile_begin + place.item];
   WideFamily<T, kPass, kGroups>{call, place.head, call.nodes[tile.family], tile.begin, first_group}.run();

@@ -28,6 +28,9 @@ inline void copy_async16(uint32_t to, const void* from) {
 inline void copy_async8(uint32_t to, const void* from) {
   cuda_emulator::start_copy(to, from, 8);
 }
+inline void store16(void* to, uint4 x) {
+  *static_cast<uint4*>(to) = x;
+}
 inline void zero16(uint32_t to) {
   shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
 }
@@ -113,12 +116,21 @@ inline size_t most_shared_memory() {
   return cuda_emulator::kSharedMemory;
 }
 
+inline int64_t threads_that_waited = 0;
+inline void wait_for_kernels_before() {
+  ++threads_that_waited;
+}
+
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t,
             Arguments... arguments) {
+  threads_that_waited = 0;
   auto body = [&] { kernel(static_cast<Parameters>(arguments)...); };
   cuda_emulator::run_blocks(
       grid, threads, shared, [](void* erased) { (*static_cast<decltype(body)*>(erased))(); }, &body);
+  if (threads_that_waited != int64_t{grid.x} * grid.y * threads) {
+    cuda_emulator::fail("or another did not wait for the kernels before");
+  }
 }
 
 }  // namespace ramify::cuda
