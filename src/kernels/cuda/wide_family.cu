@@ -84,35 +84,43 @@ struct WideFamily {
     const Rows& rows = call.positions;
     return to_float(static_cast<const T*>(rows.data)[index * rows.row_stride + head * rows.head_stride + c]);
   }
-  __device__ float channel(Array array, const Children& children, int i, int c) const {
-    if (array == Array::position) return position(children.position[i], c);
-    const int64_t row = children.row[i];
-    if (row >= 0) {
-      const Rows& rows = array == Array::q   ? call.q
-                         : array == Array::k ? call.k
-                         : array == Array::v ? call.v
-                                             : call.grad_out;
-      const int its_head = array == Array::k || array == Array::v ? head / call.group : head;
-      return to_float(static_cast<const T*>(rows.data)[row * rows.row_stride + its_head * rows.head_stride + c]);
-    }
-    const float* rows = array == Array::q   ? call.mean_q
-                        : array == Array::k ? call.mean_k
-                        : array == Array::v ? call.mean_v
-                                            : call.grad_y;
-    return rows[((-1 - row) * call.heads + head) * dim_of(array) + c];
-  }
-  // 64 channels of all rows; zeros behind the last ones.
-  __device__ void stage(float (&to)[kTile][kStride], Array array, const Children& children, int num_rows,
-                        int group) const {
+  // A thread's share of 64 channels of all rows; zeros behind the last ones. Rows pass through registers as a whole: a
+  // store to shared memory between two reads would make the second wait for the first.
+  __device__ void read(float (&x)[4][4], Array array, const Children& children, int num_rows, int group) const {
+    const Rows& leaves = array == Array::q          ? call.q
+                         : array == Array::k        ? call.k
+                         : array == Array::v        ? call.v
+                         : array == Array::position ? call.positions
+                                                    : call.grad_out;
+    const int its_head = array == Array::k || array == Array::v ? head / call.group : head;
+    const T* leaf_rows = static_cast<const T*>(leaves.data) + its_head * leaves.head_stride;
     const int dim = dim_of(array);
+    const float* inner_rows = array == Array::q   ? call.mean_q
+                              : array == Array::k ? call.mean_k
+                              : array == Array::v ? call.mean_v
+                                                  : call.grad_y;
+    const int64_t leaf_stride = leaves.row_stride, inner_stride = static_cast<int64_t>(call.heads) * dim;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = static_cast<int>(threadIdx.x / kSide) + kSide * i;
+      const int place = static_cast<int>(threadIdx.x / kSide) + kSide * i;
+      const int64_t row = place >= num_rows          ? 0
+                          : array == Array::position ? children.position[place]
+                                                     : children.row[place];
+      const bool is_there = place < num_rows && (array != Array::position || row >= 0);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int c = kTile * group + column_of(j);
-        to[row][column_of(j)] = row < num_rows && c < dim ? channel(array, children, row, c) : 0.0f;
+        x[i][j] = !is_there || c >= dim ? 0.0f
+                  : row >= 0            ? to_float(leaf_rows[row * leaf_stride + c])
+                                        : inner_rows[(-1 - row) * inner_stride + static_cast<int64_t>(head) * dim + c];
       }
+    }
+  }
+  __device__ static void store(float (&to)[kTile][kStride], const float (&x)[4][4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) to[static_cast<int>(threadIdx.x / kSide) + kSide * i][column_of(j)] = x[i][j];
     }
   }
 
@@ -120,8 +128,10 @@ struct WideFamily {
   __device__ void add_dots(Array own, Array other, int own_count, int other_count, float (&sum)[4][4]) const {
     Memory& m = memory();
     for (int group = 0; kTile * group < dim_of(own); ++group) {
-      __syncthreads();
-      stage(m.own_rows, own, m.own, own_count, group), stage(m.other_rows, other, m.other, other_count, group);
+      float x[4][4], y[4][4];
+      __syncthreads();  // children are described, and what was stored is used
+      read(x, own, m.own, own_count, group), read(y, other, m.other, other_count, group);
+      store(m.own_rows, x), store(m.other_rows, y);
       __syncthreads();
 #pragma unroll 4
       for (int c = 0; c < kTile; c += 4) {
@@ -134,7 +144,8 @@ struct WideFamily {
         for (int i = 0; i < 4; ++i) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            sum[i][j] += a[i].x * b[j].x + a[i].y * b[j].y + a[i].z * b[j].z + a[i].w * b[j].w;
+            sum[i][j] =
+                fmaf(a[i].w, b[j].w, fmaf(a[i].z, b[j].z, fmaf(a[i].y, b[j].y, fmaf(a[i].x, b[j].x, sum[i][j]))));
           }
         }
       }
@@ -147,8 +158,10 @@ struct WideFamily {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       if (kTile * (first_group + group) >= dim_of(other)) break;
-      __syncthreads();  // weights are written, and what was staged is used
-      stage(m.other_rows, other, m.other, other_count, first_group + group);
+      float x[4][4];
+      read(x, other, m.other, other_count, first_group + group);
+      __syncthreads();  // weights are written, and what was stored is used
+      store(m.other_rows, x);
       __syncthreads();
 #pragma unroll 2
       for (int j = 0; j < kTile; j += 4) {
