@@ -128,10 +128,10 @@ struct WideFamily {
   __device__ void add_dots(Array own, Array other, int own_count, int other_count, float (&sum)[4][4]) const {
     Memory& m = memory();
     for (int group = 0; kTile * group < dim_of(own); ++group) {
-      float x[4][4], y[4][4];
+      float own_rows[4][4], other_rows[4][4];
       __syncthreads();  // children are described, and what was stored is used
-      read(x, own, m.own, own_count, group), read(y, other, m.other, other_count, group);
-      store(m.own_rows, x), store(m.other_rows, y);
+      read(own_rows, own, m.own, own_count, group), read(other_rows, other, m.other, other_count, group);
+      store(m.own_rows, own_rows), store(m.other_rows, other_rows);
       __syncthreads();
 #pragma unroll 4
       for (int c = 0; c < kTile; c += 4) {
@@ -158,10 +158,10 @@ struct WideFamily {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       if (kTile * (first_group + group) >= dim_of(other)) break;
-      float x[4][4];
-      read(x, other, m.other, other_count, first_group + group);
+      float rows[4][4];
+      read(rows, other, m.other, other_count, first_group + group);
       __syncthreads();  // weights are written, and what was stored is used
-      store(m.other_rows, x);
+      store(m.other_rows, rows);
       __syncthreads();
 #pragma unroll 2
       for (int j = 0; j < kTile; j += 4) {
