@@ -85,12 +85,10 @@ struct GroveView {
     return reinterpret_cast<const uint2*>(call.leaf_sights + leaf(tile.row + lane_of_thread()));
   }
   __device__ TileRows leaf_rows(const GroveTile& tile) const {
-    return leaf_rows(tile, lane_of_thread() < tile.num_rows ? sight_words(tile)[0] : make_uint2(0, 0));
-  }
-  __device__ TileRows leaf_rows(const GroveTile& tile, uint2 words) const {
     TileRows rows;
     rows.tile = tile;
     if (lane_of_thread() >= tile.num_rows) return rows;
+    const uint2 words = sight_words(tile)[0];
     rows.range = words.x, rows.family = static_cast<int>(words.y & 0xffff);
     rows.family_place = static_cast<int>(words.y) >> 16;
     rows.sees_itself = call.include_self;

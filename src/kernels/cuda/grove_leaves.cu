@@ -253,6 +253,8 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
   BackwardLeaves<T, kWarps, 1>(call, call.groves[own.block.grove], own.head).run(own);
 }
 
+constexpr int kStreamsAtOnce = 3;  // blocks on a multiprocessor
+
 template <class T, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kStreamsAtOnce)
     stream_leaves_kernel(const __grid_constant__ Call call, uint32_t num_items) {
@@ -260,9 +262,9 @@ __global__ void __launch_bounds__(kWarps * 32, kStreamsAtOnce)
   using Leaves = BackwardLeaves<T, kWarps, 2>;
   stream_tiles(
       call, num_items, Order::last_to_first,
-      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).load(its.rows(call)); },
+      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).load(its.rows); },
       [&](const StreamTile& its, int stage) {
-        Leaves(call, its.grove, its.own.head, stage).differentiate_tile(its.rows(call));
+        Leaves(call, its.grove, its.own.head, stage).differentiate_tile(its.rows);
       });
 }
 
@@ -274,8 +276,8 @@ void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t
       launch(grove_leaves_kernel<T, kWarps>, grid_of_tiles(call, params), kWarps * 32,
              BackwardLeaves<T, kWarps, 1>::kMemory, stream, call);
     } else {
-      launch_stream({}, stream_leaves_kernel<T, kWarps>, call, params, kWarps, BackwardLeaves<T, kWarps, 2>::kMemory,
-                    stream);
+      launch_stream({}, stream_leaves_kernel<T, kWarps>, call, params, kWarps, kStreamsAtOnce,
+                    BackwardLeaves<T, kWarps, 2>::kMemory, stream);
     }
   });
 }

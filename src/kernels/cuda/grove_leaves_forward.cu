@@ -178,6 +178,8 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
   if (own.block.has_wide) leaves.attend_wide(rows, is_wide);
 }
 
+constexpr int kStreamsAtOnce = 4;  // blocks on a multiprocessor
+
 template <class T, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kStreamsAtOnce)
     stream_leaves_forward_kernel(const __grid_constant__ Call call, uint32_t num_items) {
@@ -185,8 +187,8 @@ __global__ void __launch_bounds__(kWarps * 32, kStreamsAtOnce)
   using Leaves = ForwardLeaves<T, kWarps, 2>;
   stream_tiles(
       call, num_items, Order::first_to_last,
-      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).load(its.tile); },
-      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).attend(its.rows(call)); });
+      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).load(its.rows.tile); },
+      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).attend(its.rows); });
 }
 
 }  // namespace
@@ -198,7 +200,7 @@ void groves_leaves_forward(const Call& call, const AttentionParams& params, cuda
       launch_keeping(kept, grove_leaves_forward_kernel<T, kWarps>, grid_of_tiles(call, params), kWarps * 32,
                      ForwardLeaves<T, kWarps, 1>::kMemory, stream, call);
     } else {
-      launch_stream(kept, stream_leaves_forward_kernel<T, kWarps>, call, params, kWarps,
+      launch_stream(kept, stream_leaves_forward_kernel<T, kWarps>, call, params, kWarps, kStreamsAtOnce,
                     ForwardLeaves<T, kWarps, 2>::kMemory, stream);
     }
   });

@@ -8,24 +8,18 @@
 
 namespace ramify::cuda {
 
-// Blocks on a multiprocessor: so few that registers hold what is known of four tiles. With a part of that in memory
-// tables would be waited for where they are read.
-constexpr int kStreamsAtOnce = 3;
-
 // What is known of a tile is read in three steps, each of which needs the one before.
 struct StreamTile {
   WarpTile own;
   BlockGrove grove;
-  GroveTile tile;
-  uint2 words = {};  // of the lane's row; not looked at before they are needed
+  TileRows rows;
 
   __device__ StreamTile(const Call& call, const WarpTile& its) : own(its) {
-    if (own.is_there()) grove = call.groves[own.block.grove], tile = own.tile(call);
+    if (own.is_there()) grove = call.groves[own.block.grove], rows.tile = own.tile(call);
   }
   __device__ void read_rows(const Call& call) {
-    if (lane_of_thread() < tile.num_rows) words = GroveView{call, grove, own.head}.sight_words(tile)[0];
+    if (own.is_there()) rows = GroveView{call, grove, own.head}.leaf_rows(rows.tile);
   }
-  __device__ TileRows rows(const Call& call) const { return GroveView{call, grove, own.head}.leaf_rows(tile, words); }
 };
 
 // load(tile, stage) begins to bring a tile to one of two stages, work(tile, stage) is done when it is there. Meanwhile
@@ -57,9 +51,10 @@ __device__ __forceinline__ void stream_tiles(const Call& call, uint32_t num_item
 }
 
 inline void launch_stream(const Kept& kept, void (*kernel)(Call, uint32_t), const Call& call,
-                          const AttentionParams& params, int warps, size_t memory, cudaStream_t stream) {
+                          const AttentionParams& params, int warps, int blocks_at_once, size_t memory,
+                          cudaStream_t stream) {
   const dim3 all = grid_of_tiles(call, params);
-  const unsigned at_once = blocks_on_device(kStreamsAtOnce, memory);
+  const unsigned at_once = blocks_on_device(blocks_at_once, memory);
   launch_keeping(kept, kernel, dim3(std::min(all.x, at_once)), warps * 32, memory, stream, call, all.x);
 }
 
