@@ -298,14 +298,11 @@ struct WarpTile {
   TileBlock block;
   int head;
 
-  // An item is a tile block and a head; there is nothing behind the last one.
-  __device__ WarpTile(const Call& call, uint32_t item, uint32_t num_items, Order order)
-      : head(static_cast<int>(item % call.heads)) {
-    const uint32_t index = item / call.heads, last = num_items / call.heads - 1;
-    if (item < num_items) block = call.tile_blocks[order == Order::first_to_last ? index : last - index];
-  }
   __device__ explicit WarpTile(const Call& call, Order order = Order::first_to_last)
-      : WarpTile(call, blockIdx.x, gridDim.x, order) {}
+      : head(static_cast<int>(blockIdx.x % call.heads)) {
+    const int64_t item = blockIdx.x / call.heads, last = gridDim.x / call.heads - 1;
+    block = call.tile_blocks[order == Order::first_to_last ? item : last - item];
+  }
   __device__ bool is_there() const { return warp_of_thread() < block.num_tiles; }
   __device__ GroveTile tile(const Call& call) const { return call.tiles[block.tile + warp_of_thread()]; }
 };
@@ -324,9 +321,6 @@ void with_tile_blocks(const AttentionParams& params, const Function& function) {
     if (!totals.has_wide) return function.template operator()<T, 4, false>();
     totals.block_tiles <= 8 ? function.template operator()<T, 8, true>() : function.template operator()<T, 16, true>();
   });
-}
-inline Kept kept_rows(const Call& call, const Rows& rows) {
-  return {static_cast<char*>(rows.data), static_cast<size_t>(2 * call.num_leaves * rows.row_stride)};
 }
 inline dim3 grid_of_tiles(const Call& call, const AttentionParams& params) {
   return dim3(static_cast<unsigned>(params.walk.tile_blocks.size() * call.heads));

@@ -1,21 +1,20 @@
 // Tied queries in groves, backward: leaves, each tile for itself, after grove_places.cu (docs/algorithm.md, section 4;
 // docs/kernels.md).
 #include "kernels/cuda/grove_gradient.cuh"
-#include "kernels/cuda/tile_stream.cuh"
 #include "kernels/cuda/twig.cuh"
 
 namespace ramify::cuda {
 namespace {
 
-template <class T, int kWarps, int kStages>
+template <class T, int kWarps>
 struct BackwardLeaves {
   GroveView view;
   uint32_t staging;  // of this warp: tiles of q, k, v, grad_out, and three rows from above
 
   static constexpr int kStagedTiles = 4, kAbove = kStagedTiles * kTileBytes, kWarpMemory = kAbove + 3 * kChannels * 4;
-  static constexpr int kMemory = kWarps * kStages * kWarpMemory;
-  __device__ BackwardLeaves(const Call& call, const BlockGrove& grove, int head, int stage = 0)
-      : view{call, grove, head}, staging((warp_of_thread() * kStages + stage) * kWarpMemory) {}
+  static constexpr int kMemory = kWarps * kWarpMemory;
+  __device__ BackwardLeaves(const Call& call, const BlockGrove& grove, int head)
+      : view{call, grove, head}, staging(warp_of_thread() * kWarpMemory) {}
 
   __device__ const Rows& tensor(int array) const {
     const Call& call = view.call;
@@ -24,13 +23,8 @@ struct BackwardLeaves {
   __device__ Tile staged(int array, int tiles_away = 0) const {
     return {staging + tiles_away * kWarpMemory + array * kTileBytes};
   }
-  __device__ void load(const TileRows& rows) const {
-    const GroveTile& tile = rows.tile;
-#pragma unroll
-    for (int a = 0; a < kStagedTiles; ++a) {
-      load_tile<T>(staged(a).high, tensor(a), view.leaf(tile.row), tile.num_rows, view.head);
-    }
-    if (rows.num_families() == 1) load_above(rows);
+  __device__ void load(int array, int row, int count) const {
+    load_tile<T>(staged(array).high, tensor(array), view.leaf(row), count, view.head);
   }
 
   // The family of a thread's row.
@@ -40,9 +34,7 @@ struct BackwardLeaves {
   __device__ static RowFamily family_of_row(const TileRows& rows, int row) {
     return {from_lane(rows.family, row), from_lane(rows.family_place, row), from_lane(rows.end() - rows.begin(), row)};
   }
-  __device__ static RowFamily family_of(const TileRows& rows, int h) {
-    return family_of_row(rows, row_of(h));
-  }
+  __device__ static RowFamily family_of(const TileRows& rows, int h) { return family_of_row(rows, row_of(h)); }
   __device__ FamilyAbove above(const RowFamily& its) const {
     if (its.place < 0) return root_above(view, view.family(its.family));
     return {view.call.place_mass[view.place_row(its.place)], view.call.place_grad_energy[view.place_row(its.place)]};
@@ -117,6 +109,7 @@ struct BackwardLeaves {
     if (its[0].family >= 0) from[0] = above(its[0]);
     from[1] = from[0];
     if (!std::is_same_v<Sight, FullSight> && its[1].family >= 0) from[1] = above(its[1]);
+    wait_for_tiles();
     float s[2][4] = {}, grad_p[2][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));
     add_scores<T, false>(grad_p, staged(kGradY), staged(kV));
@@ -224,61 +217,51 @@ struct BackwardLeaves {
     store_directly<T>(call.grad_v, view.leaf(tile.row), tile.num_rows, view.head, grad_v);
   }
 
-  // A tile without wide families, which has come.
-  __device__ void differentiate_tile(const TileRows& rows) const {
-    if (!view.call.is_causal && rows.is_one_family_of_16()) {
+  // Every warp of the block comes here, those behind the last tile, too.
+  template <bool kHasWide>
+  __device__ void run(const WarpTile& own) const {
+    TileRows rows;
+    if (own.is_there()) rows = view.leaf_rows(own.tile(view.call));
+    wait_for_kernels_before();
+    if (own.is_there()) {
+#pragma unroll
+      for (int a = 0; a < kStagedTiles; ++a) load(a, rows.tile.row, rows.tile.num_rows);
+      if (rows.num_families() == 1) load_above(rows);
+    }
+    if (kHasWide && own.block.has_wide) {
+      wait_for_tiles();
+      __syncthreads();
+    }
+    if (!own.is_there()) return;
+    if (kHasWide && rows.tile.num_keys > kRows) {
+      differentiate_wide(rows);
+    } else if (!view.call.is_causal && rows.is_one_family_of_16()) {
       differentiate_tile(rows, FullSight{view.call.include_self});
     } else {
       differentiate_tile(rows, TwigSight(view, rows));
     }
   }
-  // Every warp of the block comes here, those behind the last tile, too.
-  __device__ void run(const WarpTile& own) const {
-    TileRows rows;
-    if (own.is_there()) rows = view.leaf_rows(own.tile(view.call));
-    wait_for_kernels_before();
-    if (own.is_there()) load(rows);
-    wait_for_tiles();
-    if (own.block.has_wide) __syncthreads();
-    if (!own.is_there()) return;
-    rows.tile.num_keys > kRows ? differentiate_wide(rows) : differentiate_tile(rows);
-  }
 };
 
-// Tiles from the last to the first: grove_sums.cu read grad_out.
-template <class T, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
+// That share a multiprocessor.
+template <int kWarps>
+constexpr int kBlocksAtOnce = kWarps == 4   ? 6
+                              : kWarps == 8 ? 3
+                                            : 1;
+
+template <class T, int kWarps, bool kHasWide>
+__global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
     grove_leaves_kernel(const __grid_constant__ Call call) {
-  const WarpTile own(call, Order::last_to_first);
-  BackwardLeaves<T, kWarps, 1>(call, call.groves[own.block.grove], own.head).run(own);
-}
-
-constexpr int kStreamsAtOnce = 3;  // blocks on a multiprocessor
-
-template <class T, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32, kStreamsAtOnce)
-    stream_leaves_kernel(const __grid_constant__ Call call, uint32_t num_items) {
-  wait_for_kernels_before();
-  using Leaves = BackwardLeaves<T, kWarps, 2>;
-  stream_tiles(
-      call, num_items, Order::last_to_first,
-      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).load(its.rows); },
-      [&](const StreamTile& its, int stage) {
-        Leaves(call, its.grove, its.own.head, stage).differentiate_tile(its.rows);
-      });
+  const WarpTile own(call, Order::last_to_first);  // grove_sums.cu read grad_out
+  BackwardLeaves<T, kWarps>(call, call.groves[own.block.grove], own.head).template run<kHasWide>(own);
 }
 
 }  // namespace
 
 void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   with_tile_blocks(params, [&]<class T, int kWarps, bool kHasWide>() {
-    if constexpr (kHasWide) {
-      launch(grove_leaves_kernel<T, kWarps>, grid_of_tiles(call, params), kWarps * 32,
-             BackwardLeaves<T, kWarps, 1>::kMemory, stream, call);
-    } else {
-      launch_stream({}, stream_leaves_kernel<T, kWarps>, call, params, kWarps, kStreamsAtOnce,
-                    BackwardLeaves<T, kWarps, 2>::kMemory, stream);
-    }
+    launch(grove_leaves_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
+           BackwardLeaves<T, kWarps>::kMemory, stream, call);
   });
 }
 

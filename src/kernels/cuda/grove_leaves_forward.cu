@@ -4,22 +4,21 @@
 //
 // What leaves are given inside their family or twig goes to `value`, means and energies of those to their places.
 #include "kernels/cuda/grove_means.cuh"
-#include "kernels/cuda/tile_stream.cuh"
 #include "kernels/cuda/twig.cuh"
 
 namespace ramify::cuda {
 namespace {
 
-template <class T, int kWarps, int kStages>
+template <class T, int kWarps>
 struct ForwardLeaves {
   GroveView view;
   uint32_t staging, scratch;  // of this warp: tiles of q, k and v, and 16 numbers
 
-  static constexpr int kStagedTiles = 3, kStagingBytes = kWarps * kStages * kStagedTiles * kTileBytes;
+  static constexpr int kStagedTiles = 3, kStagingBytes = kWarps * kStagedTiles * kTileBytes;
   static constexpr int kMemory = kStagingBytes + kWarps * kRows * 4;
-  __device__ ForwardLeaves(const Call& call, const BlockGrove& grove, int head, int stage = 0)
+  __device__ ForwardLeaves(const Call& call, const BlockGrove& grove, int head)
       : view{call, grove, head},
-        staging((warp_of_thread() * kStages + stage) * kStagedTiles * kTileBytes),
+        staging(warp_of_thread() * kStagedTiles * kTileBytes),
         scratch(kStagingBytes + 4 * warp_of_thread() * kRows) {}
 
   using Means = FamilyMeans<T, false, GroveView>;
@@ -49,16 +48,8 @@ struct ForwardLeaves {
     store_tile<T>(to, view.leaf(tile.row), tile.num_rows, view.head, staged(kQ).high, values);
   }
 
-  // A tile without wide families, which has come.
-  __device__ void attend(const TileRows& rows) const {
-    const int place = from_lane(rows.family_place, 0);
-    if (!view.call.is_causal && place >= 0 && rows.is_one_family_of_16()) {
-      attend_family_of_16(rows, place);
-    } else {
-      attend_twigs(rows);
-    }
-  }
   __device__ void attend_family_of_16(const TileRows& rows, int place) const {
+    wait_for_tiles();
     means().fold_16(place);
     float s[2][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));
@@ -76,6 +67,7 @@ struct ForwardLeaves {
   }
   __device__ void attend_twigs(const TileRows& rows) const {
     const TwigSight sight(view, rows);
+    wait_for_tiles();
     means().fold(rows);
     float s[2][4] = {}, total[2], values[8][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));
@@ -158,51 +150,45 @@ struct ForwardLeaves {
   }
 };
 
-template <class T, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 3 : 1)
+// That share a multiprocessor.
+template <int kWarps>
+constexpr int kBlocksAtOnce = kWarps == 4   ? 8
+                              : kWarps == 8 ? 3
+                                            : 1;
+
+template <class T, int kWarps, bool kHasWide>
+__global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
     grove_leaves_forward_kernel(const __grid_constant__ Call call) {
   wait_for_kernels_before();
   const WarpTile own(call);
-  const ForwardLeaves<T, kWarps, 1> leaves(call, call.groves[own.block.grove], own.head);
+  if (!kHasWide && !own.is_there()) return;
+  const ForwardLeaves<T, kWarps> leaves(call, call.groves[own.block.grove], own.head);
   TileRows rows;
   if (own.is_there()) {
     const GroveTile tile = own.tile(call);
     leaves.load(tile);
     rows = leaves.view.leaf_rows(tile);
   }
-  const bool is_wide = own.is_there() && rows.tile.num_keys > kRows;
+  const bool is_wide = kHasWide && own.is_there() && rows.tile.num_keys > kRows;
   if (own.is_there() && !is_wide) {
-    wait_for_tiles();
-    leaves.attend(rows);
+    const int place = from_lane(rows.family_place, 0);
+    if (!call.is_causal && place >= 0 && rows.is_one_family_of_16()) {
+      leaves.attend_family_of_16(rows, place);
+    } else {
+      leaves.attend_twigs(rows);
+    }
   }
-  if (own.block.has_wide) leaves.attend_wide(rows, is_wide);
-}
-
-constexpr int kStreamsAtOnce = 4;  // blocks on a multiprocessor
-
-template <class T, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32, kStreamsAtOnce)
-    stream_leaves_forward_kernel(const __grid_constant__ Call call, uint32_t num_items) {
-  wait_for_kernels_before();
-  using Leaves = ForwardLeaves<T, kWarps, 2>;
-  stream_tiles(
-      call, num_items, Order::first_to_last,
-      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).load(its.rows.tile); },
-      [&](const StreamTile& its, int stage) { Leaves(call, its.grove, its.own.head, stage).attend(its.rows); });
+  if constexpr (kHasWide) {
+    if (own.block.has_wide) leaves.attend_wide(rows, is_wide);
+  }
 }
 
 }  // namespace
 
 void groves_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const Kept kept = kept_rows(call, call.value);  // grove_finish.cu
   with_tile_blocks(params, [&]<class T, int kWarps, bool kHasWide>() {
-    if constexpr (kHasWide) {
-      launch_keeping(kept, grove_leaves_forward_kernel<T, kWarps>, grid_of_tiles(call, params), kWarps * 32,
-                     ForwardLeaves<T, kWarps, 1>::kMemory, stream, call);
-    } else {
-      launch_stream(kept, stream_leaves_forward_kernel<T, kWarps>, call, params, kWarps, kStreamsAtOnce,
-                    ForwardLeaves<T, kWarps, 2>::kMemory, stream);
-    }
+    launch(grove_leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
+           ForwardLeaves<T, kWarps>::kMemory, stream, call);
   });
 }
 

@@ -219,8 +219,8 @@ void groves_sums(const Call& call, const AttentionParams& params, cudaStream_t s
   const BlockTotals& totals = params.walk.totals;
   if (!totals.has_above && !totals.has_wide) return;  // every tree is a twig
   with_storage(params, [&]<class T>() {
-    launch_keeping(kept_rows(call, call.grad_out), grove_sums_kernel<T>, grid_of_tiles(call, params),
-                   static_cast<int>(totals.block_tiles) * 32, 0, stream, call);
+    launch(grove_sums_kernel<T>, grid_of_tiles(call, params), static_cast<int>(totals.block_tiles) * 32, 0, stream,
+           call);
   });
   if (totals.grove_places == 0) return;
   with_place_blocks(params, [&]<class T, int kWarps>() {

@@ -4,7 +4,6 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -126,12 +125,6 @@ inline size_t most_shared_memory() {
   return static_cast<size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
-// Blocks with so much shared memory that the current device has at once, at most `most` on a multiprocessor.
-inline unsigned blocks_on_device(int most, size_t shared) {
-  const int fit = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / static_cast<int>(shared + 1024);
-  return static_cast<unsigned>(device_attribute(cudaDevAttrMultiProcessorCount) * std::max(1, std::min(most, fit)));
-}
-
 // Every thread of a kernel calls this before it reads or writes global memory. Only the forest's tables may be read
 // before it, by kernels that cannot be the first to read them.
 __device__ __forceinline__ void wait_for_kernels_before() {
@@ -140,23 +133,6 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 #endif
 }
 
-// Memory whose last part a kernel's successor reads first: what else the kernel reads makes room in the second-level
-// cache before it.
-struct Kept {
-  char* data = nullptr;
-  size_t size = 0;
-
-  cudaAccessPolicyWindow window() const {
-    const auto cache = static_cast<size_t>(device_attribute(cudaDevAttrL2CacheSize));
-    const auto most = static_cast<size_t>(device_attribute(cudaDevAttrMaxAccessPolicyWindowSize));
-    cudaAccessPolicyWindow window = {};
-    window.num_bytes = std::min({size, most, cache / 5 * 3});
-    window.base_ptr = data + (size - window.num_bytes);
-    window.hitRatio = 1, window.hitProp = cudaAccessPropertyNormal, window.missProp = cudaAccessPropertyStreaming;
-    return window;
-  }
-};
-
 // Blocks come to the multiprocessors while the last ones of the kernel before still run (programmatic dependent launch,
 // from sm_90 on), and wait there until it is complete and what it wrote is seen. Then all kernels before that one are
 // complete, too, since it was not before its own threads had waited. So results of any of them may be read, and what
@@ -164,8 +140,8 @@ struct Kept {
 // own wait: when a block begins, what is two kernels back is complete, and with it the tables. Kernels of others come
 // when ours are complete; ours come when theirs are, or earlier, if those wait likewise.
 template <class... Parameters, class... Arguments>
-void launch_keeping(const Kept& kept, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared,
-                    cudaStream_t stream, Arguments... arguments) {
+void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t stream,
+            Arguments... arguments) {
   if (grid.x == 0 || grid.y == 0) return;
   if (shared > (48 << 10)) {
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
@@ -176,27 +152,14 @@ void launch_keeping(const Kept& kept, void (*kernel)(Parameters...), dim3 grid, 
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         "shared memory");
   }
-  cudaLaunchAttribute attributes[2] = {};
-  int count = 0;
-  if (device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (kept.size > 0) {
-    attributes[count].id = cudaLaunchAttributeAccessPolicyWindow;
-    attributes[count++].val.accessPolicyWindow = kept.window();
-  }
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared, config.stream = stream;
-  config.attrs = attributes, config.numAttrs = static_cast<unsigned>(count);
+  config.attrs = &early, config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
   require(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
-}
-
-template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t stream,
-            Arguments... arguments) {
-  launch_keeping({}, kernel, grid, threads, shared, stream, arguments...);
 }
 
 }  // namespace ramify::cuda

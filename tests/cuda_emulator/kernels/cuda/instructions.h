@@ -116,23 +116,14 @@ inline size_t most_shared_memory() {
   return cuda_emulator::kSharedMemory;
 }
 
-inline unsigned blocks_on_device(int, size_t) {
-  return 3;
-}
-
 inline int64_t threads_that_waited = 0;
 inline void wait_for_kernels_before() {
   ++threads_that_waited;
 }
 
-struct Kept {
-  char* data = nullptr;
-  size_t size = 0;
-};
-
 template <class... Parameters, class... Arguments>
-void launch_keeping(const Kept&, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t,
-                    Arguments... arguments) {
+void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t,
+            Arguments... arguments) {
   threads_that_waited = 0;
   auto body = [&] { kernel(static_cast<Parameters>(arguments)...); };
   cuda_emulator::run_blocks(
@@ -140,12 +131,6 @@ void launch_keeping(const Kept&, void (*kernel)(Parameters...), dim3 grid, int t
   if (threads_that_waited != int64_t{grid.x} * grid.y * threads) {
     cuda_emulator::fail("or another did not wait for the kernels before");
   }
-}
-
-template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t stream,
-            Arguments... arguments) {
-  launch_keeping({}, kernel, grid, threads, shared, stream, arguments...);
 }
 
 }  // namespace ramify::cuda
