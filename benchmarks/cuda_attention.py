@@ -85,12 +85,14 @@ def softmax_attention(batch, tokens):
     return passes(function, (batch, HEADS, tokens, DIM), max(5, 2**21 // (batch * tokens * tokens // 4096 + 1)) // 10 + 5)
 
 
-def general_kernels(repeats=20):
-    """Composed and fused on ragged documents, in shapes and dtypes that groves do not take, too."""
+def general_kernels():
+    """Composed and fused on ragged documents and on families of leaves that are whole trees, in shapes and dtypes that groves
+    do not take, too."""
     documents = ramify.Forest.from_segments(segments_of(synthetic_documents()[0]))
-    lengths = documents.tree_leaf_begin.diff()
     print("dtype, heads x dim, positions: composed, fused; forward / with backward, ms")
-    for name, forest in (("documents", documents), ("one family a document", ramify.Forest.from_segments([lengths]))):
+    for name, forest, repeats in (("documents", documents, 10),
+                                  ("64 families", ramify.Forest.windows([400] * 64, []), 3),
+                                  ("8 families", ramify.Forest.windows([4096] * 8, []), 3)):
         print(f"{name}: {forest}")
         compare_implementations(forest.to("cuda"), repeats)
 
@@ -98,7 +100,7 @@ def general_kernels(repeats=20):
 def compare_implementations(forest, repeats):
     places = int(forest.sibling_index.max()) + 1
     for dtype in (torch.float32, torch.bfloat16):
-        for heads, dim, position_dim in ((4, 32, 8), (4, 32, 0), (3, 128, 0), (12, 64, 0), (12, 64, 16)):
+        for heads, dim, position_dim in ((4, 32, 8), (3, 128, 0), (3, 128, 128), (12, 64, 0), (12, 64, 16)):
             q, k, v, grad = (torch.randn(forest.num_leaves, heads, dim, device="cuda", dtype=dtype) for _ in range(4))
             inputs = [tensor.requires_grad_() for tensor in (q, k, v)]
             options = {}
@@ -131,7 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     parser.add_argument("--ours-only", action="store_true", help="without softmax attention")
-    parser.add_argument("--general", action="store_true", help="only composed and fused on documents, in many shapes")
+    parser.add_argument("--general", action="store_true", help="only composed and fused, in many shapes, on documents and wide families")
     arguments = parser.parse_args()
     if arguments.general:
         return general_kernels()
