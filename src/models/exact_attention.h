@@ -5,7 +5,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
+
+#include "models/text_rows.h"
 
 namespace ramify::models {
 
@@ -17,13 +18,13 @@ struct ExactOptions {
   std::optional<int64_t> window;  // tokens at most this far away are seen, others not at all
 };
 
-// q [T, H, d], k, v [T, Hkv, d] -> [T, H, d]. Text i has the rows begin[i], ..., begin[i + 1] - 1.
-at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           std::span<const int64_t> begin, const ExactOptions& options);
+// q [T, H, d], k, v [T, Hkv, d] -> [T, H, d].
+at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TextRows& texts,
+                           const ExactOptions& options);
 
 // The same in one call, with all texts as long as the longest: what GPUs want, where many small calls take longer than
 // what is multiplied for nothing.
-at::Tensor padded_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            std::span<const int64_t> begin, const ExactOptions& options);
+at::Tensor padded_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TextRows& texts,
+                            const ExactOptions& options);
 
 }  // namespace ramify::models

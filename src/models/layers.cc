@@ -27,7 +27,7 @@ double seconds_now(at::Device device) {
 at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionInput& input) {
   if (!input.choice || input.choice->hierarchy.levels.empty()) {
     const auto window = input.choice ? std::optional(input.choice->window) : std::nullopt;
-    return exact_attention(q, k, v, input.texts.begin(), {input.mask, input.dropout, window});
+    return exact_attention(q, k, v, input.texts.rows(), {input.mask, input.dropout, window});
   }
   AttentionOptions options;
   options.tie = input.choice->tie;

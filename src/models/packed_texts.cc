@@ -20,12 +20,17 @@ std::vector<TextStructure> structures_of(std::span<const TokenizedText* const> t
   return structures;
 }
 
+std::vector<int64_t> begin_of(std::span<const TextStructure> texts) {
+  std::vector<int64_t> begin = {0};
+  for (const TextStructure& text : texts) begin.push_back(begin.back() + text.tokens);
+  return begin;
+}
+
 }  // namespace
 
 PackedTexts::PackedTexts(at::Tensor ids, at::Tensor types, std::vector<TextStructure> texts, int64_t first_position,
                          int64_t max_tokens)
-    : ids_(std::move(ids)), types_(std::move(types)), structures_(std::move(texts)) {
-  for (const TextStructure& text : structures_) begin_.push_back(begin_.back() + text.tokens);
+    : ids_(std::move(ids)), types_(std::move(types)), structures_(std::move(texts)), rows_(begin_of(structures_)) {
   at::Tensor positions = at::empty({num_tokens()}, at::dtype(at::kLong));
   auto* next = positions.mutable_data_ptr<int64_t>();
   for (const TextStructure& text : structures_) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/text_hierarchy.h"
+#include "models/text_rows.h"
 #include "ramify/attention.h"
 
 namespace ramify::models {
@@ -34,17 +35,18 @@ class PackedTexts {
   const at::Tensor& ids() const { return ids_; }              // [T] int64
   const at::Tensor& types() const { return types_; }          // [T] int64
   const at::Tensor& positions() const { return positions_; }  // [T] int64
-  std::span<const int64_t> begin() const { return begin_; }   // [texts + 1]: tokens of text i are [i], ..., [i + 1] - 1
-  int64_t num_texts() const { return static_cast<int64_t>(begin_.size()) - 1; }
-  int64_t num_tokens() const { return begin_.back(); }
+  const TextRows& rows() const { return rows_; }
+  std::span<const int64_t> begin() const { return rows_.begin(); }
+  int64_t num_texts() const { return rows_.num_texts(); }
+  int64_t num_tokens() const { return begin().back(); }
 
   // Made at the first use, then kept for the other layers.
   const ForestTensors& forest(const TextHierarchy& hierarchy) const;
 
  private:
   at::Tensor ids_, types_, positions_;
-  std::vector<int64_t> begin_ = {0};
   std::vector<TextStructure> structures_;
+  TextRows rows_;
   mutable std::map<std::string, ForestTensors> forests_;
 };
 

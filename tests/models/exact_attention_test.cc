@@ -11,7 +11,7 @@ namespace {
 
 // One call over all texts against one a text, with gradients.
 TEST(ExactAttention, IsTheSameForPaddedTexts) {
-  const std::vector<int64_t> begin = {0, 5, 5, 6, 14};
+  const TextRows texts({0, 5, 5, 6, 14});
   const auto options = at::dtype(at::kDouble);
   for (const Mask mask : {Mask::none, Mask::causal}) {
     for (const std::optional<int64_t> window : {std::optional<int64_t>(), std::optional<int64_t>(2)}) {
@@ -23,8 +23,8 @@ TEST(ExactAttention, IsTheSameForPaddedTexts) {
       std::vector<at::Tensor> found[2];
       for (const bool is_padded : {false, true}) {
         for (at::Tensor* input : {&q, &k, &v}) input->mutable_grad() = at::Tensor();
-        const at::Tensor out = is_padded ? padded_attention(q, k, v, begin, {mask, 0, window})
-                                         : exact_attention(q, k, v, begin, {mask, 0, window});
+        const at::Tensor out = is_padded ? padded_attention(q, k, v, texts, {mask, 0, window})
+                                         : exact_attention(q, k, v, texts, {mask, 0, window});
         out.backward(gradient);
         found[is_padded] = {out.detach(), q.grad(), k.grad(), v.grad()};
       }
