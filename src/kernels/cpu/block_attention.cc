@@ -51,9 +51,10 @@ void attend(const Call& call, const Family& family, int64_t head, const float* c
 }
 
 // The mean of the children's rows becomes the parent's.
+template <class Prefetch = NothingAhead>
 void pool(const Family& family, const Source& source, int64_t head, int64_t heads, int64_t width, const float* below,
-          float* above, float* copies, Ahead ahead = {}) {
-  for (int64_t j = 0; j < family.count; ++j) ahead.step<4>();
+          float* above, float* copies, Prefetch ahead = {}) {
+  for (int64_t j = 0; j < family.count; ++j) ahead.template step<4>();
   float* to = above + (family.node->slot * heads + head) * width;
   const float scale = 1.0f / static_cast<float>(family.node->size);
   if (family.all_leaves && !source.is_direct && source.dim % kLanes == 0) {

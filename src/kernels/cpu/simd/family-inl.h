@@ -185,13 +185,12 @@ inline V softmax_tile(const Family& family, int64_t i, float* scores, float* wei
   Ahead ahead = shared_ahead;
   const F f;
   const int64_t count = family.count, rest = count - i;
-  const V lane = hn::Iota(f, 0), closed = hn::Set(f, kMinusInfinity);
-  V most = closed;
-  for (int64_t j = 0; j < count; ++j) {
+  const V lane = hn::Iota(f, 0), closed = hn::Set(f, kMinusInfinity), one = hn::Set(f, 1.0f);
+  V most = closed, place = hn::Set(f, static_cast<float>(-i));  // of sibling j among the lanes
+  for (int64_t j = 0; j < count; ++j, place = hn::Add(place, one)) {
     V score = hn::Add(hn::Load(f, scores + j * kNarrowFamily), hn::Set(f, family.log_sizes[j]));
-    const V place = hn::Set(f, static_cast<float>(j - i));
     if (family.is_causal) score = hn::IfThenElse(hn::Lt(lane, place), closed, score);
-    if (family.is_closed && family.closed[j] != 0 && j >= i && j < i + kLanes) {
+    if (family.is_closed && family.closed[j] != 0) {
       score = hn::IfThenElse(hn::Eq(lane, place), closed, score);
     }
     most = hn::Max(most, score);

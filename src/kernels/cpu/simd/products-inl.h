@@ -23,8 +23,7 @@ namespace ramify::cpu::HWY_NAMESPACE {
 // Registers: AVX-512 and NEON have 32, the others 16.
 inline constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
 inline constexpr int kKeyTile = kManyRegisters ? 4 : 2;
-inline constexpr int kRowTile = 6;
-inline constexpr int kChannelTile = kManyRegisters ? 4 : 2;
+inline constexpr int kRowTile = kManyRegisters ? 8 : 6;
 
 using Four = hn::CappedTag<float, 4>;
 
@@ -202,7 +201,8 @@ struct Combination {
   bool streams = false;         // past the cache: out is aligned and not read soon
 };
 
-template <int R, int C, class Prefetch>
+// R rows by C vectors of channels. kStep is row_step where it is a constant, else 0.
+template <int R, int C, int64_t kStep, class Prefetch>
 HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Prefetch& ahead) {
   const F f;
   V sum[R][C];
@@ -211,26 +211,30 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     RAMIFY_UNROLL
     for (int l = 0; l < C; ++l) sum[i][l] = hn::Zero(f);
   }
-  const int64_t row_step = p.row_step, term_step = p.term_step;
+  const int64_t row_step = kStep ? kStep : p.row_step, term_step = p.term_step;
   const float* a = p.a + r * row_step;
-  // Weights of the upper three rows have a pointer of their own, so that all six are reached with one step in a
-  // register: with five the compiler has none left for what is brought nearer.
-  const float* upper = a + 3 * row_step;
-  asm("" : "+r"(upper));  // else it becomes a + 3 * row_step again
+  // Every three rows of weights have a pointer of their own where the step is no constant, so that all are reached with
+  // one step in a register: with more of them the compiler has none left for what is brought nearer.
+  const float *middle = a + 3 * row_step, *upper = a + 6 * row_step;
+  if constexpr (kStep == 0) asm("" : "+r"(middle), "+r"(upper));  // else they become a + ... again
+  const auto weight_of = [&](int i) {
+    if constexpr (kStep) return a[i * kStep];
+    return i < 3 ? a[i * row_step] : i < 6 ? middle[(i - 3) * row_step] : upper[(i - 6) * row_step];
+  };
   const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + R - 1] : p.num_terms;
   for (int64_t s = 0; s < num_terms; ++s) {
-    ahead.template step<2>();
+    ahead.template step<R == kRowTile ? 1 : 2>();
     const float* term = p.terms[s] + c;
     V x[C];
     RAMIFY_UNROLL
     for (int l = 0; l < C; ++l) x[l] = hn::LoadU(f, term + l * kLanes);
     RAMIFY_UNROLL
     for (int i = 0; i < R; ++i) {
-      const V weight = hn::Set(f, i < 3 ? a[i * row_step] : upper[(i - 3) * row_step]);
+      const V weight = hn::Set(f, weight_of(i));
       RAMIFY_UNROLL
       for (int l = 0; l < C; ++l) sum[i][l] = hn::MulAdd(weight, x[l], sum[i][l]);
     }
-    a += term_step, upper += term_step;
+    a += term_step, middle += term_step, upper += term_step;
   }
   const float* base = p.base ? p.base + c : nullptr;
   const bool adds = p.adds, streams = p.streams;
@@ -255,22 +259,42 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   }
 }
 
-template <int R, class Prefetch>
+template <int R, int64_t kStep = 0, class Prefetch>
 HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels, float* const* out,
                                  Prefetch& ahead) {
+  constexpr int kChannelTile = kManyRegisters && R < 4 ? 4 : 2;  // enough sums for each to be ready when it is needed
   int64_t c = 0;
   for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
-    combine_tile<R, kChannelTile>(p, r, c, out, ahead);
-  for (; c < channels; c += kLanes) combine_tile<R, 1>(p, r, c, out, ahead);
+    combine_tile<R, kChannelTile, kStep>(p, r, c, out, ahead);
+  for (; c < channels; c += kLanes) combine_tile<R, 1, kStep>(p, r, c, out, ahead);
+}
+
+// Returns how many rows are done.
+template <int64_t kStep, class Prefetch>
+HWY_INLINE int64_t combine_full_tiles(const Combination& p, int64_t rows, int64_t channels, float* const* out,
+                                      Prefetch& ahead) {
+  int64_t r = 0;
+  for (; r + kRowTile <= rows; r += kRowTile) combine_row_tile<kRowTile, kStep>(p, r, channels, out, ahead);
+  return r;
 }
 
 template <class Prefetch>
 inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, float* const* out,
                          Prefetch& shared_ahead) {
   Prefetch ahead = shared_ahead;
-  int64_t r = 0;
-  for (; r + kRowTile <= rows; r += kRowTile) combine_row_tile<kRowTile>(p, r, channels, out, ahead);
+  if (rows == kRowTile) {  // one full tile has half as many steps as lines
+    for (int64_t j = 0; j < rows; ++j) ahead.template step<2>();
+  }
+  const int64_t r = p.row_step == 1               ? combine_full_tiles<1>(p, rows, channels, out, ahead)
+                    : p.row_step == kNarrowFamily ? combine_full_tiles<kNarrowFamily>(p, rows, channels, out, ahead)
+                                                  : combine_full_tiles<0>(p, rows, channels, out, ahead);
   switch (rows - r) {
+    case 7:
+      combine_row_tile<7>(p, r, channels, out, ahead);
+      break;
+    case 6:
+      combine_row_tile<6>(p, r, channels, out, ahead);
+      break;
     case 5:
       combine_row_tile<5>(p, r, channels, out, ahead);
       break;
