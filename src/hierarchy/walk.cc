@@ -126,6 +126,8 @@ Walk make_walk(const Forest& forest) {
     add_runs(walk, node.first_child, node.first_child + node.num_children,
              [](const WalkNode& child) { return child.is_leaf(); });
   }
+  std::sort(walk.runs.begin(), walk.runs.end(),
+            [](const LeafRun& a, const LeafRun& b) { return a.first_leaf < b.first_leaf; });
   walk.totals.path_keys = most_path_keys(walk.nodes);
   walk.leaf_nodes.assign(forest.leaf_nodes().begin(), forest.leaf_nodes().end());
   return walk;

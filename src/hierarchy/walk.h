@@ -73,7 +73,7 @@ struct WalkView {
   std::span<const Grove> groves;
   std::span<const int64_t> crown;              // nodes, by level
   std::span<const int64_t> crown_level_begin;  // into crown, from the roots' level on
-  std::span<const LeafRun> runs;               // every leaf but those that are whole trees
+  std::span<const LeafRun> runs;               // every leaf but those that are whole trees, in order
   std::span<const int64_t> leaf_nodes;         // node of each leaf
 };
 

@@ -90,6 +90,18 @@ class Walker {
     });
   }
 
+  // Whether there are enough heads for threads to share them.
+  bool has_many_heads() const { return num_heads() >= 2 * threads_.count; }
+
+  // Some heads each, alone with them.
+  template <class Steps>
+  void by_heads(const Steps& steps) const {
+    share(num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
+      const Threads self = alone(thread);
+      steps(Walker(call_, {heads_.key_begin + begin, heads_.key_begin + end}, self));
+    });
+  }
+
   // All nodes of the crown, parents first or last; threads share heads.
   enum class Direction { up, down };
   void crown_nodes(NodeStep step, Direction direction) const {
@@ -118,14 +130,12 @@ class Walker {
   void crown(const CrownStep& up, const CrownStep& down) const {
     const auto nodes = call_.p.walk.crown;
     if (nodes.empty()) return;
-    if (num_heads() < 2 * threads_.count) {
+    if (!has_many_heads()) {
       for (int64_t l = num_crown_levels() - 1; l >= 0; --l) crown_level(l, up);
       for (int64_t l = 0; l < num_crown_levels(); ++l) crown_level(l, down);
       return;
     }
-    share(num_heads(), [&](int64_t begin, int64_t end, int64_t thread) {
-      const Threads self = alone(thread);
-      const Walker walker(call_, {heads_.key_begin + begin, heads_.key_begin + end}, self);
+    by_heads([&](const Walker& walker) {
       for (size_t i = nodes.size(); i-- > 0;) walker.family(nodes[i], up);
       for (size_t i = 0; i < nodes.size(); ++i) walker.family(nodes[i], down);
     });
@@ -338,11 +348,19 @@ void swept_backward(const Walker& walker) {
   walker.trees(sweep_backward);
 }
 
+// With many heads each thread takes some of them all the way, and adds to all that its leaves look at; else leaves are
+// shared, and those that look at a family of the crown come again for its gradients.
 void untied_backward(const Walker& walker) {
-  walker.runs(untied_backward_queries);
-  walker.crown_families(untied_backward_keys);
-  walker.crown_nodes(untied_share, Walker::Direction::down);
-  walker.groves(untied_share_grove);
+  const bool has_many_heads = walker.has_many_heads();
+  const auto steps = [&](const Walker& some) {
+    some.crown_nodes(untied_clear_leaves, Walker::Direction::down);
+    some.runs(has_many_heads ? untied_backward_run : untied_backward_queries);
+    if (!has_many_heads) some.crown_families(untied_backward_keys);
+    some.crown_nodes(untied_share, Walker::Direction::down);
+    some.groves(untied_share_grove);
+  };
+  if (has_many_heads) return walker.by_heads(steps);
+  steps(walker);
 }
 
 // What untied gradients are added to. Those of leaves are cleared where they are computed.

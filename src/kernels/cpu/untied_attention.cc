@@ -15,11 +15,32 @@ HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
 namespace {
 
+// What the leaves from `leaf` on will need: as keys, and as queries.
+LeavesAhead keys_ahead(const Call& call, int64_t leaf, int64_t count, HeadRange range) {
+  const AttentionParams& p = call.p;
+  count = std::min(count, static_cast<int64_t>(p.walk.leaf_nodes.size()) - leaf);
+  LeavesAhead ahead;
+  ahead.add(Source(p.k, p.storage, p.dim), leaf, count, range.key_begin, range.key_end);
+  ahead.add(Source(p.v, p.storage, p.value_dim), leaf, count, range.key_begin, range.key_end);
+  return ahead;
+}
+LeavesAhead tile_ahead(const Call& call, int64_t leaf, HeadRange range, std::initializer_list<Source> of_queries) {
+  const int64_t count = std::min(kLanes, static_cast<int64_t>(call.p.walk.leaf_nodes.size()) - leaf);
+  LeavesAhead ahead = keys_ahead(call, leaf, count, range);
+  for (const Source& source : of_queries) {
+    ahead.add(source, leaf, count, range.key_begin * call.group, range.key_end * call.group);
+  }
+  return ahead;
+}
+
 void untied_pool_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
   const WalkNode& node = call.p.walk.nodes[n];
   const NodeSource k = keys_of(call), v = values_of(call);
+  LeavesAhead ahead;  // the next family, if all are leaves
+  if (node.size == node.num_children) ahead = keys_ahead(call, node.first_leaf + node.size, node.size, range);
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
     const int64_t row = node.inner * call.p.key_heads + g;
+    ahead.bring(8 * node.size);
     pool_node(call, k, node, g, s.staged[1], call.mean_k + row * call.dim);
     pool_node(call, v, node, g, s.staged[2], call.mean_v + row * call.value_dim);
   }
@@ -68,10 +89,12 @@ void untied_attend_impl(const Call& call, const LeafRun& run, HeadRange range, S
   const Source q(p.q, p.storage, p.dim);
   const Target out(call.out, p.storage, p.value_dim);
   const int64_t value_channels = in_lanes(p.value_dim);
+  const bool streams = call.streams && out.is_direct;
   KeyBlock keys;
   const float *rows[kLanes], *position_rows[kLanes];
   for (int64_t i = 0; i < run.count; i += kLanes) {
     const LeafTile tile = {run.first_leaf + i, std::min(kLanes, run.count - i)};
+    LeavesAhead ahead = tile_ahead(call, tile.first + kLanes, range, {q});
     for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
       gather_tile(q, tile, h, call.dim, s.staged[0], s, rows, s.columns);
       Seen seen;
@@ -85,7 +108,7 @@ void untied_attend_impl(const Call& call, const LeafRun& run, HeadRange range, S
           interleave_positions(call, tile, family, lane_begin, lane_end, h, s, position_rows);
         }
         for_each_block(call, tile, family, lane_begin, lane_end, h, s, keys,
-                       [&](int64_t) { see_block(call, queries, keys, seen, s.scores); });
+                       [&](int64_t) { see_block(call, queries, keys, seen, s.scores, ahead); });
       });
       const Total total = total_of(seen);
       HWY_ALIGN float log_sum[kLanes], inverse[kLanes];
@@ -96,7 +119,12 @@ void untied_attend_impl(const Call& call, const LeafRun& run, HeadRange range, S
         call.log_sums[leaf * p.heads + h] = log_sum[l];
         float* y = out.row(leaf, h, seen.rows[l]);
         for (int64_t c = 0; c < value_channels; c += kLanes) {
-          hn::StoreU(hn::Mul(hn::LoadU(f, seen.rows[l] + c), hn::Set(f, inverse[l])), f, y + c);
+          const V value = hn::Mul(hn::LoadU(f, seen.rows[l] + c), hn::Set(f, inverse[l]));
+          if (streams) {
+            hn::Stream(value, f, y + c);
+          } else {
+            hn::StoreU(value, f, y + c);
+          }
         }
         out.finish(leaf, h, y);
       }
@@ -140,7 +168,28 @@ V load_slopes(const Call& call, const LeafTile& tile, int64_t h) {
   return hn::Load(F(), lanes);
 }
 
-void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRange range, Scratch& s) {
+void clear_sums_of(const Call& call, const WalkNode& leaf, HeadRange range) {
+  const NodeSums k_sums = key_sums(call), v_sums = value_sums(call);
+  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
+    std::fill_n(k_sums.at(leaf, g), in_lanes(call.p.dim), 0.0f);
+    std::fill_n(v_sums.at(leaf, g), in_lanes(call.p.value_dim), 0.0f);
+  }
+}
+
+// Of the leaves that are children of a crown node: queries of several runs add to them.
+void untied_clear_leaves_impl(const Call& call, int64_t n, HeadRange range, Scratch&) {
+  const WalkNode& family = call.p.walk.nodes[n];
+  for (int64_t c = family.first_child; c < family.first_child + family.num_children; ++c) {
+    const WalkNode& child = call.p.walk.nodes[c];
+    if (child.is_leaf()) clear_sums_of(call, child, range);
+  }
+}
+
+// Whether gradients of a crown family's keys are added with those of the queries, by a thread that has a head for
+// itself, or later. Either way tile by tile in the order of leaves, so that sums have the same bits.
+enum class CrownKeys { now, later };
+
+void backward_queries(const Call& call, const LeafRun& run, HeadRange range, CrownKeys crown_keys, Scratch& s) {
   const F f;
   const AttentionParams& p = call.p;
   const Source q(p.q, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
@@ -154,13 +203,11 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
   std::fill_n(scales, kLanes, p.scale);
   for (int64_t l = run.first_leaf; l < run.first_leaf + run.count; ++l) {
     const WalkNode& leaf = p.walk.nodes[p.walk.leaf_nodes[l]];
-    for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-      std::fill_n(k_sums.at(leaf, g), channels, 0.0f);
-      std::fill_n(v_sums.at(leaf, g), in_lanes(p.value_dim), 0.0f);
-    }
+    if (!p.walk.nodes[leaf.parent].is_crown()) clear_sums_of(call, leaf, range);
   }
   for (int64_t i = 0; i < run.count; i += kLanes) {
     const LeafTile tile = {run.first_leaf + i, std::min(kLanes, run.count - i)};
+    LeavesAhead ahead = tile_ahead(call, tile.first + kLanes, range, {q, grad_out});
     for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
       gather_tile(q, tile, h, call.dim, s.staged[0], s, q_rows, s.columns);
       gather_tile(grad_out, tile, h, call.value_dim, s.staged[3], s, y_rows, s.y_columns);
@@ -175,7 +222,7 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
         }
         for_each_block(call, tile, family, lane_begin, lane_end, h, s, keys, [&](int64_t) {
           float *weights = s.path_weights + used * kLanes, *products = s.path_products + used * kLanes;
-          weigh_block(call, queries, s.y_columns, keys, log_sum, weights, products);
+          weigh_block(call, queries, s.y_columns, keys, log_sum, weights, products, ahead);
           for (int64_t j = 0; j < keys.count; ++j) {
             const V weight = hn::Load(f, weights + j * kLanes);
             const V part = hn::Mul(weight, hn::Load(f, products + j * kLanes));
@@ -208,8 +255,9 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
           combination.a = s.scores + lane_begin, combination.term_step = kLanes;
           combination.terms = keys.k, combination.num_terms = keys.count;
           combination.row_scale = scales;
+          ahead.bring();
           combine_rows(combination, lane_end - lane_begin, channels, gradients + lane_begin);
-          if (family.is_crown()) return;
+          if (family.is_crown() && crown_keys == CrownKeys::later) return;
           add_to_keys(call, keys, first, h / call.group, s.scores, weights, q_rows, y_rows, k_sums, v_sums);
           if (call.position_dim > 0) add_to_positions(call, tile, family, keys, first, h, s.scores, position_rows, s);
         });
@@ -219,29 +267,52 @@ void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRang
   }
 }
 
-void untied_backward_keys_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
+void untied_backward_queries_impl(const Call& call, const LeafRun& run, HeadRange range, Scratch& s) {
+  backward_queries(call, run, range, CrownKeys::later, s);
+}
+void untied_backward_run_impl(const Call& call, const LeafRun& run, HeadRange range, Scratch& s) {
+  backward_queries(call, run, range, CrownKeys::now, s);
+}
+
+// Gradients of the keys of one crown family from the leaves of one tile, `lane_begin` to `lane_end` of which are below.
+void backward_keys(const Call& call, const WalkNode& family, const LeafTile& tile, int64_t lane_begin, int64_t lane_end,
+                   int64_t h, Scratch& s) {
   const AttentionParams& p = call.p;
-  const WalkNode& family = p.walk.nodes[n];
   const Source q(p.q, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
   const NodeSums k_sums = key_sums(call), v_sums = value_sums(call);
   KeyBlock keys;
   const float *q_rows[kLanes], *y_rows[kLanes], *position_rows[kLanes];
-  for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
-    for (int64_t i = 0; i < family.size; i += kLanes) {
-      const LeafTile tile = {family.first_leaf + i, std::min(kLanes, family.size - i)};
-      gather_tile(q, tile, h, call.dim, s.staged[0], s, q_rows, s.columns);
-      gather_tile(grad_out, tile, h, call.value_dim, s.staged[3], s, y_rows, s.y_columns);
-      const V log_sum = load_leaves(call.log_sums, call, tile, h), slope = load_slopes(call, tile, h);
-      const V dot = load_leaves(call.leaf_dots, call, tile, h);
-      const QueryTile queries = {s.columns, s.position_columns};
-      if (call.position_dim > 0) interleave_positions(call, tile, family, 0, tile.count, h, s, position_rows);
-      for_each_block(call, tile, family, 0, tile.count, h, s, keys, [&](int64_t first) {
-        HWY_ALIGN float s_bar[kKeyBlock * kLanes];
-        weigh_block(call, queries, s.y_columns, keys, log_sum, s.scores, s.products);
-        adjoint_of_block(keys, dot, slope, s.scores, s.products, s_bar);
-        add_to_keys(call, keys, first, h / call.group, s_bar, s.scores, q_rows, y_rows, k_sums, v_sums);
-        if (call.position_dim > 0) add_to_positions(call, tile, family, keys, first, h, s_bar, position_rows, s);
-      });
+  gather_tile(q, tile, h, call.dim, s.staged[0], s, q_rows, s.columns);
+  gather_tile(grad_out, tile, h, call.value_dim, s.staged[3], s, y_rows, s.y_columns);
+  const V log_sum = load_leaves(call.log_sums, call, tile, h), slope = load_slopes(call, tile, h);
+  const V dot = load_leaves(call.leaf_dots, call, tile, h);
+  const QueryTile queries = {s.columns, s.position_columns};
+  if (call.position_dim > 0) interleave_positions(call, tile, family, lane_begin, lane_end, h, s, position_rows);
+  for_each_block(call, tile, family, lane_begin, lane_end, h, s, keys, [&](int64_t first) {
+    HWY_ALIGN float s_bar[kKeyBlock * kLanes];
+    LeavesAhead nothing;
+    weigh_block(call, queries, s.y_columns, keys, log_sum, s.scores, s.products, nothing);
+    adjoint_of_block(keys, dot, slope, s.scores, s.products, s_bar);
+    add_to_keys(call, keys, first, h / call.group, s_bar, s.scores, q_rows, y_rows, k_sums, v_sums);
+    if (call.position_dim > 0) add_to_positions(call, tile, family, keys, first, h, s_bar, position_rows, s);
+  });
+}
+
+void untied_backward_keys_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
+  const WalkNode& family = call.p.walk.nodes[n];
+  const auto runs = call.p.walk.runs;
+  const int64_t begin = family.first_leaf, end = begin + family.size;
+  auto run = std::partition_point(runs.begin(), runs.end(),
+                                  [&](const LeafRun& before) { return before.first_leaf + before.count <= begin; });
+  for (; run != runs.end() && run->first_leaf < end; ++run) {
+    for (int64_t i = 0; i < run->count; i += kLanes) {
+      const LeafTile tile = {run->first_leaf + i, std::min(kLanes, run->count - i)};
+      const int64_t lane_begin = std::max<int64_t>(0, begin - tile.first);
+      const int64_t lane_end = std::min(tile.count, end - tile.first);
+      if (lane_begin >= lane_end) continue;
+      for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
+        backward_keys(call, family, tile, lane_begin, lane_end, h, s);
+      }
     }
   }
 }
@@ -284,6 +355,8 @@ RAMIFY_CPU_STEP(untied_pool_grove, const Grove&)
 RAMIFY_CPU_STEP(untied_pool, int64_t)
 RAMIFY_CPU_STEP(untied_attend, const LeafRun&)
 RAMIFY_CPU_STEP(untied_energy, int64_t)
+RAMIFY_CPU_STEP(untied_clear_leaves, int64_t)
+RAMIFY_CPU_STEP(untied_backward_run, const LeafRun&)
 RAMIFY_CPU_STEP(untied_backward_queries, const LeafRun&)
 RAMIFY_CPU_STEP(untied_backward_keys, int64_t)
 RAMIFY_CPU_STEP(untied_share, int64_t)

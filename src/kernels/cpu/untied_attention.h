@@ -14,7 +14,11 @@ void untied_attend(const Call& call, const LeafRun& run, HeadRange heads, Scratc
 // e of a root: the mean of its leaves' log-sums.
 void untied_energy(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
 
-// Backward. Gradients of some leaves as queries, and of what they look at outside the crown, which is theirs alone.
+// Backward. Clears the gradients of leaves that are children of a crown node.
+void untied_clear_leaves(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);
+// Gradients of some leaves as queries, and of all that they look at: by a thread that has these heads for itself.
+void untied_backward_run(const Call& call, const LeafRun& run, HeadRange heads, Scratch& scratch);
+// The same, but of what they look at only outside the crown, which is theirs alone.
 void untied_backward_queries(const Call& call, const LeafRun& run, HeadRange heads, Scratch& scratch);
 // Gradients of the children of a crown node as keys of all leaves below it.
 void untied_backward_keys(const Call& call, int64_t node, HeadRange heads, Scratch& scratch);

@@ -146,6 +146,35 @@ inline bool has_own_position(const Call& call, int64_t n) {
          call.p.self_position[node.first_leaf] != call.p.node_position[n];
 }
 
+// Rows of leaves to come, some heads of a few tensors, which are brought nearer in the order of memory, some lines
+// between the products of a tile: more at once would keep its own reads waiting.
+class LeavesAhead {
+ public:
+  void add(const Source& source, int64_t leaf, int64_t count, int64_t head_begin, int64_t head_end) {
+    if (count <= 0) return;
+    parts_[end_++] = {source.at(leaf, head_begin), source.at(leaf, head_end) - source.at(leaf, head_begin),
+                      source.row_bytes(), count};
+  }
+  HWY_INLINE void bring(int64_t lines = 24) {
+    for (int64_t l = 0; l < lines && part_ < end_; ++l) {
+      Part& part = parts_[part_];
+      __builtin_prefetch(part.row + offset_, 0, 2);
+      if ((offset_ += 64) < part.width) continue;
+      offset_ = 0, part.row += part.pitch;
+      if (--part.rows == 0) ++part_;
+    }
+  }
+
+ private:
+  struct Part {
+    const char* row;
+    int64_t width, pitch, rows;
+  };
+  Part parts_[4];
+  int part_ = 0, end_ = 0;
+  int64_t offset_ = 0;
+};
+
 // Rows of leaves of a tensor, interleaved.
 inline void gather_tile(const Source& source, const LeafTile& tile, int64_t h, int64_t width, float* copies,
                         const Scratch& s, const float** rows, float* blocks) {
@@ -166,12 +195,15 @@ inline void gather_keys(const Call& call, const LeafTile& tile, int64_t begin, i
   const NodeSource k = keys_of(call), v = values_of(call);
   const int64_t g = h / call.group;
   keys.count = count, keys.has_sizes = false;
+  int64_t size = 1;
+  float log_size = 0;  // of the last sibling's size: mostly the next one's, too
   for (int64_t j = 0; j < count; ++j) {
     const WalkNode& node = p.walk.nodes[begin + j];
+    if (node.size != size) size = node.size, log_size = std::log(static_cast<float>(size));
     keys.k[j] = k.read(node, g, s.staged[1] + j * call.dim);
     keys.v[j] = v.read(node, g, s.staged[2] + j * call.value_dim);
     keys.has_sizes |= !node.is_leaf();
-    keys.log_size[j] = node.is_leaf() ? 0.0f : std::log(static_cast<float>(node.size));
+    keys.log_size[j] = log_size;
     const int64_t lane = node.first_leaf - tile.first;
     const bool is_self_seen = node.is_leaf() && p.include_self;
     keys.hidden_begin[j] = static_cast<float>(lane);

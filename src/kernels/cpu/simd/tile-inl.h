@@ -108,9 +108,14 @@ inline void weigh_scores(const Call& call, const KeyBlock& keys, Seen& seen, flo
 }
 
 // Adds a block of keys.
-inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, Seen& seen, float* scores) {
+template <class Prefetch>
+inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& keys, Seen& seen, float* scores,
+                      Prefetch& ahead) {
+  ahead.bring();
   score_block(call, tile, keys, scores);
+  ahead.bring();
   weigh_scores(call, keys, seen, scores, kLanes);
+  ahead.bring();
   const int64_t first = keys.lane_begin, rows = keys.lane_end - keys.lane_begin;
   HWY_ALIGN float ones[kLanes];
   hn::Store(hn::Set(F(), 1.0f), F(), ones);
@@ -134,10 +139,13 @@ HWY_INLINE Total total_of(const Seen& seen) {
 }
 
 // Backward: weights of a block, p = exp(s - log_sum), and products grad_out · v, both [key][lane].
+template <class Prefetch>
 inline void weigh_block(const Call& call, const QueryTile& tile, const float* y_blocks, const KeyBlock& keys, V log_sum,
-                        float* weights, float* products) {
+                        float* weights, float* products, Prefetch& ahead) {
   const F f;
+  ahead.bring();
   score_block(call, tile, keys, weights);
+  ahead.bring();
   const V shift = hn::IfThenZeroElse(hn::Eq(log_sum, hn::Set(f, kMinusInfinity)), log_sum);
   for (int64_t j = 0; j < keys.count; ++j) {
     hn::Store(exp_lanes(hn::Sub(hn::Load(f, weights + j * kLanes), shift)), f, weights + j * kLanes);
