@@ -425,9 +425,12 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       const float* rows[kNarrowFamily];
                       for (int64_t g = heads.key_begin; g < heads.key_end; ++g) {
-                        pool(family, k, g, p.key_heads, call.dim, below.k, above.k, s.staged[1]);
+                        pool(family, k, g, p.key_heads, call.dim, below.k, above.k, s.staged[1],
+                             family.look_ahead(k, g));
                         for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-                          pool(family, q, h, p.heads, call.dim, below.q, above.q, s.staged[0]);
+                          pool(family, q, h, p.heads, call.dim, below.q, above.q, s.staged[0], family.look_ahead(q, h));
+                          Ahead ahead = family.look_ahead(grad_out, h);
+                          for (int64_t j = 0; j < family.count; ++j) ahead.step<4>();
                           family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], rows);
                           pool_rows(rows, nullptr, family.count, 1.0f, in_lanes(p.value_dim),
                                     above.y + (family.node->slot * p.heads + h) * call.value_dim);

@@ -43,7 +43,7 @@ struct Family {
       leaf[j] = is_leaf ? child.first_leaf : -1;
       slot[j] = child.slot;
       sizes[j] = static_cast<float>(child.size);
-      log_sizes[j] = is_leaf ? 0.0f : std::log(sizes[j]);
+      log_sizes[j] = is_leaf ? 0.0f : j > 0 && sizes[j] == sizes[j - 1] ? log_sizes[j - 1] : std::log(sizes[j]);
       closed[j] = is_leaf && call.p.include_self ? 0.0f : 1.0f;
       all_leaves = all_leaves && is_leaf;
     }
@@ -181,7 +181,11 @@ inline V look_at_each_other(const Family& family, const float* scores, float* we
 // look at gives p = 0 and g = -inf.
 // In a family of two that do not see themselves each sees the other, with weight 1, whatever the scores.
 inline V softmax_tile(const Family& family, int64_t i, float* scores, float* weights, Ahead& shared_ahead) {
-  if (family.is_pair) return look_at_each_other(family, scores, weights);
+  if (family.is_pair) {
+    shared_ahead.step<4>();
+    shared_ahead.step<4>();
+    return look_at_each_other(family, scores, weights);
+  }
   Ahead ahead = shared_ahead;
   const F f;
   const int64_t count = family.count, rest = count - i;

@@ -222,8 +222,9 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     return i < 3 ? a[i * row_step] : i < 6 ? middle[(i - 3) * row_step] : upper[(i - 6) * row_step];
   };
   const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + R - 1] : p.num_terms;
+  constexpr int kLines = R == kRowTile ? 1 : R < 4 ? 4 : 2;  // the fewer rows the fewer steps
   for (int64_t s = 0; s < num_terms; ++s) {
-    ahead.template step<R == kRowTile ? 1 : 2>();
+    ahead.template step<kLines>();
     const float* term = p.terms[s] + c;
     V x[C];
     RAMIFY_UNROLL
