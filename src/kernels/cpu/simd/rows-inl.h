@@ -23,7 +23,7 @@ constexpr int64_t in_lanes(int64_t dim) {
 }
 
 // Storage types as vectors: load(p) gives kLanes float32 numbers, store(v, p) takes them. Those of 16 bits can
-// narrow(v).
+// narrow(v), and two vectors into one.
 using Half = hn::Rebind<uint16_t, F>;
 struct Float32Lanes {
   using Number = float;
@@ -36,17 +36,22 @@ struct BFloat16Lanes {  // the upper half of float32
     const hn::RebindToUnsigned<F> u;
     return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(u, hn::LoadU(Half(), from))));
   }
-  // To nearest, ties to even; NaN stays NaN.
-  static HWY_INLINE hn::Vec<Half> narrow(V v) {
+  // In the upper halves: to nearest, ties to even; NaN stays NaN.
+  static HWY_INLINE auto round(V v) {
     const hn::RebindToUnsigned<F> u;
-    const hn::RebindToSigned<F> i;
     const auto bits = hn::BitCast(u, v);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fff))));
-    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(u, 0x40));
-    // both are below 2^16, so the signed demotion does not saturate
-    const auto result = hn::IfThenElse(hn::RebindMask(u, hn::Eq(v, v)), rounded, quiet);
-    return hn::DemoteTo(Half(), hn::BitCast(i, result));
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fff)));
+    return hn::IfThenElse(hn::RebindMask(u, hn::Eq(v, v)), rounded, hn::Or(bits, hn::Set(u, 0x400000)));
+  }
+  static HWY_INLINE hn::Vec<Half> narrow(V v) {
+    const hn::RebindToSigned<F> i;
+    // below 2^16, so the signed demotion does not saturate
+    return hn::DemoteTo(Half(), hn::BitCast(i, hn::ShiftRight<16>(round(v))));
+  }
+  static HWY_INLINE hn::Vec<hn::Twice<Half>> narrow_two(V first, V second) {
+    const hn::Twice<Half> both;
+    return hn::ConcatOdd(both, hn::BitCast(both, round(second)), hn::BitCast(both, round(first)));
   }
   static HWY_INLINE void store(V v, uint16_t* to) { hn::StoreU(narrow(v), Half(), to); }
 };
@@ -94,6 +99,9 @@ struct Float16Lanes {
   static HWY_INLINE hn::Vec<Half> narrow(V v) {
     return hn::BitCast(Half(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F>(), v));
   }
+  static HWY_INLINE hn::Vec<hn::Twice<Half>> narrow_two(V first, V second) {
+    return hn::Combine(hn::Twice<Half>(), narrow(second), narrow(first));
+  }
 };
 
 // run(lanes) with the type of lanes that a storage has.
@@ -109,9 +117,10 @@ HWY_INLINE void with_lanes(Storage storage, const Run& run) {
   }
 }
 
-// Rows of `dim` numbers, `stride` bytes apart, into padded rows `width` apart, and back.
+// Rows of `dim` numbers, `stride` bytes apart, into padded rows `width` apart, and back. Out of line, where its loop has
+// all registers for itself.
 template <class Lanes>
-inline void widen_rows_of(const char* from, int64_t stride, int64_t count, int64_t dim, float* to, int64_t width) {
+HWY_NOINLINE void widen_rows_of(const char* from, int64_t stride, int64_t count, int64_t dim, float* to, int64_t width) {
   using Number = typename Lanes::Number;
   for (int64_t r = 0; r < count; ++r, from += stride, to += width) {
     const auto* row = reinterpret_cast<const Number*>(from);
@@ -133,8 +142,7 @@ inline void stream_halves(const float* from, int64_t dim, uint16_t* to) {
   const F f;
   const hn::Twice<Half> both;
   for (int64_t c = 0; c < dim; c += 2 * kLanes) {
-    const auto first = Lanes::narrow(hn::LoadU(f, from + c)), second = Lanes::narrow(hn::LoadU(f, from + c + kLanes));
-    hn::Stream(hn::Combine(both, second, first), both, to + c);
+    hn::Stream(Lanes::narrow_two(hn::LoadU(f, from + c), hn::LoadU(f, from + c + kLanes)), both, to + c);
   }
 }
 template <class Lanes>
