@@ -35,7 +35,7 @@ at::Tensor equal_lengths(const at::Tensor& q, const at::Tensor& k, const at::Ten
 
 }  // namespace
 
-at::Tensor padded_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TextRows& texts,
+at::Tensor padded_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedRows& texts,
                             const ExactOptions& options) {
   const PaddedRows& rows = texts.padded(q.device());
   const auto padded = [&](const at::Tensor& given) {
@@ -46,7 +46,7 @@ at::Tensor padded_attention(const at::Tensor& q, const at::Tensor& k, const at::
       .index_select(0, rows.place);
 }
 
-at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TextRows& texts,
+at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedRows& texts,
                            const ExactOptions& options) {
   if (k.size(1) != q.size(1)) {  // groups of heads that share keys and values
     const int64_t group = q.size(1) / k.size(1);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "models/text_rows.h"
+#include "models/packed_rows.h"
 
 namespace ramify::models {
 
@@ -19,12 +19,12 @@ struct ExactOptions {
 };
 
 // q [T, H, d], k, v [T, Hkv, d] -> [T, H, d].
-at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TextRows& texts,
+at::Tensor exact_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedRows& texts,
                            const ExactOptions& options);
 
 // The same in one call, with all texts as long as the longest: what GPUs want, where many small calls take longer than
 // what is multiplied for nothing.
-at::Tensor padded_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TextRows& texts,
+at::Tensor padded_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedRows& texts,
                             const ExactOptions& options);
 
 }  // namespace ramify::models

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "models/packed_rows.h"
 #include "models/text_hierarchy.h"
-#include "models/text_rows.h"
 #include "ramify/attention.h"
 
 namespace ramify::models {
@@ -35,7 +35,7 @@ class PackedTexts {
   const at::Tensor& ids() const { return ids_; }              // [T] int64
   const at::Tensor& types() const { return types_; }          // [T] int64
   const at::Tensor& positions() const { return positions_; }  // [T] int64
-  const TextRows& rows() const { return rows_; }
+  const PackedRows& rows() const { return rows_; }
   std::span<const int64_t> begin() const { return rows_.begin(); }
   int64_t num_texts() const { return rows_.num_texts(); }
   int64_t num_tokens() const { return begin().back(); }
@@ -46,7 +46,7 @@ class PackedTexts {
  private:
   at::Tensor ids_, types_, positions_;
   std::vector<TextStructure> structures_;
-  TextRows rows_;
+  PackedRows rows_;
   mutable std::map<std::string, ForestTensors> forests_;
 };
 

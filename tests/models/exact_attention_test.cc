@@ -11,7 +11,7 @@ namespace {
 
 // One call over all texts against one a text, with gradients.
 TEST(ExactAttention, IsTheSameForPaddedTexts) {
-  const TextRows texts({0, 5, 5, 6, 14});
+  const PackedRows texts({0, 5, 5, 6, 14});
   const auto options = at::dtype(at::kDouble);
   for (const Mask mask : {Mask::none, Mask::causal}) {
     for (const std::optional<int64_t> window : {std::optional<int64_t>(), std::optional<int64_t>(2)}) {

@@ -126,7 +126,7 @@ inline size_t most_shared_memory() {
 }
 
 // Every thread of a kernel calls this before it reads or writes global memory. Only the forest's tables may be read
-// before it, by kernels that cannot be the first to read them.
+// before it: they were copied to the device, or a kernel of this call or of the forward pass has read them.
 __device__ __forceinline__ void wait_for_kernels_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");

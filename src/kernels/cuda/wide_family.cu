@@ -38,9 +38,8 @@ struct WideFamily {
   int64_t begin;    // the first of the own children, from the first of the family
   int first_group;  // of the channels that are summed
 
-  static constexpr bool kIsLookedAt =
-      kPass == Pass::grad_k || kPass == Pass::grad_v || kPass == Pass::position_looked_at;
-  static constexpr bool kLooks = !kIsLookedAt;  // own children, at others
+  static constexpr bool kLooks =  // own children, at others
+      kPass != Pass::grad_k && kPass != Pass::grad_v && kPass != Pass::position_looked_at;
   static constexpr bool kOfPositions = kPass == Pass::position_looking || kPass == Pass::position_looked_at;
   static constexpr bool kHasGradient = kPass != Pass::attend && kPass != Pass::grad_v;
 
@@ -241,12 +240,12 @@ struct WideFamily {
         } else {
           weigh(weight, grad_p[i], row_of(i), total[i]);
         }
-        if constexpr (kOfPositions) take_out_itself(first, i, weight);
         if constexpr (kPass != Pass::gain) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) m.weights[row_of(i)][column_of(j)] = weight[j];
         }
       }
+      if constexpr (kOfPositions) take_out_itself(first);
       if constexpr (kPass != Pass::gain) {
         add_rows(kOfPositions            ? Array::position
                  : kPass == Pass::attend ? Array::v
@@ -305,9 +304,11 @@ struct WideFamily {
     for_itself(first, [&](int i, int j) { score[i][j] = itself; });
   }
   // What a leaf's score with itself adds to its own position is no matter of the others' rows.
-  __device__ void take_out_itself(int64_t first, int i, float (&weight)[4]) const {
-    for_itself(first, [&](int row, int j) {
-      if (row == i) memory().own_position_weight[row_of(i)] = weight[j], weight[j] = 0;
+  __device__ void take_out_itself(int64_t first) const {
+    Memory& m = memory();
+    for_itself(first, [&](int i, int j) {
+      float& weight = m.weights[row_of(i)][column_of(j)];
+      m.own_position_weight[row_of(i)] = weight, weight = 0;
     });
   }
 

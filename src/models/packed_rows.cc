@@ -1,22 +1,24 @@
-#include "models/text_rows.h"
+#include "models/packed_rows.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <numeric>
 
 namespace ramify::models {
 
-bool TextRows::have_one_length() const {
+bool PackedRows::have_one_length() const {
   for (size_t i = 2; i < begin_.size(); ++i) {
     if (begin_[i] - begin_[i - 1] != begin_[1] - begin_[0]) return false;
   }
   return true;
 }
 
-const PaddedRows& TextRows::padded(at::Device device) const {
+const PaddedRows& PackedRows::padded(at::Device device) const {
   if (padded_ && padded_->place.device() == device) return *padded_;
+  const c10::InferenceMode ordinary(false);  // texts met first in inference mode can be trained on later
   int64_t longest = 0;
   for (int64_t i = 0; i < num_texts(); ++i) longest = std::max(longest, begin_[i + 1] - begin_[i]);
   at::Tensor place = at::empty({begin_.back()}, at::dtype(at::kLong));

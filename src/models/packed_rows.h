@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace ramify::models {
@@ -16,9 +17,9 @@ struct PaddedRows {
   at::Tensor is_token;  // [texts, 1, 1, longest] bool
 };
 
-class TextRows {
+class PackedRows {
  public:
-  explicit TextRows(std::vector<int64_t> begin) : begin_(std::move(begin)) {}
+  explicit PackedRows(std::vector<int64_t> begin) : begin_(std::move(begin)) {}
 
   std::span<const int64_t> begin() const { return begin_; }
   int64_t num_texts() const { return static_cast<int64_t>(begin_.size()) - 1; }
