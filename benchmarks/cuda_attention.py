@@ -86,8 +86,8 @@ def softmax_attention(batch, tokens):
 
 
 def general_kernels():
-    """Composed and fused on ragged documents and on families of leaves that are whole trees, in shapes and dtypes that groves
-    do not take, too."""
+    """Composed and fused on ragged documents and on trees that are one family of leaves, in shapes and dtypes that
+    groves do not take, too."""
     documents = ramify.Forest.from_segments(segments_of(synthetic_documents()[0]))
     print("dtype, heads x dim, positions: composed, fused; forward / with backward, ms")
     for name, forest, repeats in (("documents", documents, 10),
@@ -133,7 +133,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     parser.add_argument("--ours-only", action="store_true", help="without softmax attention")
-    parser.add_argument("--general", action="store_true", help="only composed and fused, in many shapes, on documents and wide families")
+    parser.add_argument("--general", action="store_true",
+                        help="only composed and fused, in many shapes, on documents and wide families")
     arguments = parser.parse_args()
     if arguments.general:
         return general_kernels()

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -13,6 +15,8 @@ namespace ramify::io {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kMark = ".tmp-";  // and the number of the process
 
 // True if `pid` names this process or none. A number that another process has been given since then keeps a leftover
 // alive until a later write.
@@ -23,6 +27,19 @@ bool is_abandoned(std::string_view pid) {
   return number == ::getpid() || (::kill(number, 0) != 0 && errno == ESRCH);
 }
 
+// Of the file `name`; of all files where that is nothing.
+void remove_abandoned(const std::string& folder, const std::optional<std::string>& name) {
+  std::error_code error;
+  std::vector<fs::path> abandoned;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string found = entry->path().filename().string();
+    const size_t mark = found.rfind(kMark);
+    if (mark == found.npos || (name && found.substr(0, mark) != *name)) continue;
+    if (is_abandoned(std::string_view(found).substr(mark + kMark.size()))) abandoned.push_back(entry->path());
+  }
+  for (const auto& leftover : abandoned) fs::remove_all(leftover, error);
+}
+
 }  // namespace
 
 std::string folder_of(const std::string& path) {
@@ -31,20 +48,15 @@ std::string folder_of(const std::string& path) {
 }
 
 std::string temporary_name(const std::string& path) {
-  return path + ".tmp-" + std::to_string(::getpid());
+  return path + std::string(kMark) + std::to_string(::getpid());
 }
 
 void remove_leftovers(const std::string& path) {
-  const std::string prefix = fs::path(path).filename().string() + ".tmp-";
-  std::error_code error;
-  std::vector<fs::path> abandoned;
-  for (fs::directory_iterator entry(folder_of(path), error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with(prefix) && is_abandoned(std::string_view(name).substr(prefix.size()))) {
-      abandoned.push_back(entry->path());
-    }
-  }
-  for (const auto& leftover : abandoned) fs::remove_all(leftover, error);
+  remove_abandoned(folder_of(path), fs::path(path).filename().string());
+}
+
+void remove_leftovers_in(const std::string& folder) {
+  remove_abandoned(folder, std::nullopt);
 }
 
 }  // namespace ramify::io

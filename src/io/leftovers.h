@@ -11,4 +11,7 @@ std::string temporary_name(const std::string& path);  // PATH.tmp-PID
 // Removes PATH.tmp-PID of processes that are gone, and of this one.
 void remove_leftovers(const std::string& path);
 
+// The same for everything in `folder`, whatever was being written there.
+void remove_leftovers_in(const std::string& folder);
+
 }  // namespace ramify::io

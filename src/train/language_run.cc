@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +10,7 @@
 
 #include "io/atomic_file.h"
 #include "io/error.h"
+#include "io/leftovers.h"
 #include "models/decoder.h"
 #include "ramify/version.h"
 #include "text/model_tokenizer.h"
@@ -25,20 +25,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kStaged = "tokenizer.tmp-";
 constexpr size_t kMostTokenizerBytes = size_t{1} << 30;  // of a file
-
-// What killed runs have left in the run's folder.
-void remove_staged(const std::string& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().starts_with(kStaged)) fs::remove_all(entry.path());
-  }
-}
 
 // A folder that is gone when it is not needed any more.
 class Staging {
  public:
-  explicit Staging(const std::string& folder) : path_(folder + "/" + kStaged + std::to_string(getpid())) {
+  explicit Staging(const std::string& folder) : path_(io::temporary_name(folder + "/tokenizer")) {
     std::error_code error;
     fs::create_directories(path_, error);
     if (error) throw io::Error(path_ + ": cannot make this folder: " + error.message());
@@ -298,7 +290,6 @@ void begin_language_run(LanguageSettings settings, const RunOptions& options, La
     check_unchanged(run.files);
   }
   beginning.is_published = beginning.goes_on && fs::exists(folder + "/config.json");
-  remove_staged(folder);
   beginning.staging.emplace(folder);
   beginning.tokenizer.emplace(beginning.is_published
                                   ? text::ModelTokenizer::load(folder)

@@ -11,6 +11,7 @@
 #include "io/atomic_file.h"
 #include "io/error.h"
 #include "io/folder.h"
+#include "io/leftovers.h"
 #include "ramify/version.h"
 #include "train/checkpoint.h"
 
@@ -61,6 +62,7 @@ FolderLock::FolderLock(std::string folder, bool resume, std::string description)
     close(descriptor_);
     throw io::Error(folder_ + ": another run is writing here");
   }
+  io::remove_leftovers_in(folder_);  // of a run that was killed, perhaps after all that is left to write
 }
 
 FolderLock::~FolderLock() {

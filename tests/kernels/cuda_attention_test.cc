@@ -213,6 +213,12 @@ struct Shape {
   int64_t dim, value_dim, heads, key_heads, position_dim;
 };
 
+// What float32 sums over the channels of a score may be off by.
+double error_of_sums(const Shape& shape) {
+  return 2e-6 *
+         std::max(1.0, (std::sqrt(static_cast<double>(shape.dim)) + static_cast<double>(shape.position_dim)) / 8);
+}
+
 TEST_F(CudaAttention, AgreesForAnyDimensionsAndHeads) {
   const Forest forest = from_nested(
       family_of(3, {family_of(66, {kLeaf}), family_of(3, {kPair, kChain, kTriple}), kLeaf, family_of(2, {kTriple})}));
@@ -227,10 +233,7 @@ TEST_F(CudaAttention, AgreesForAnyDimensionsAndHeads) {
         AttentionCase c = case_of({"all_kinds", forest}, mode);
         c.dim = shape.dim, c.value_dim = shape.value_dim, c.heads = shape.heads, c.key_heads = shape.key_heads;
         c.position_dim = shape.position_dim;
-        const double sums =
-            2e-6 *
-            std::max(1.0, (std::sqrt(static_cast<double>(shape.dim)) + static_cast<double>(shape.position_dim)) / 8);
-        EXPECT_EQ(flaw_of(c, storage, 4, Groves::with, Layout::dense, sums), "")
+        EXPECT_EQ(flaw_of(c, storage, 4, Groves::with, Layout::dense, error_of_sums(shape)), "")
             << c << " dim=" << c.dim << "/" << c.value_dim << " heads=" << c.heads << "/" << c.key_heads << " "
             << ::testing::PrintToString(storage);
       }
@@ -260,10 +263,7 @@ TEST_F(CudaAttention, AgreesInWideFamilies) {
       c.dim = shape.dim, c.value_dim = shape.value_dim, c.heads = shape.heads, c.key_heads = shape.key_heads;
       c.position_dim = shape.position_dim;
       const Storage storage = kStorages[(mode.include_self + 2 * (mode.causal == Causal::none) + shape.heads) % 3];
-      const double sums =
-          2e-6 *
-          std::max(1.0, (std::sqrt(static_cast<double>(shape.dim)) + static_cast<double>(shape.position_dim)) / 8);
-      EXPECT_EQ(flaw_of(c, storage, 6, Groves::with, Layout::rows_apart, sums), "")
+      EXPECT_EQ(flaw_of(c, storage, 6, Groves::with, Layout::rows_apart, error_of_sums(shape)), "")
           << c << " dim=" << c.dim << "/" << c.value_dim << " " << ::testing::PrintToString(storage);
     }
   }

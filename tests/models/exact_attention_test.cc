@@ -2,6 +2,7 @@
 #include "models/exact_attention.h"
 
 #include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -33,6 +34,19 @@ TEST(ExactAttention, IsTheSameForPaddedTexts) {
       }
     }
   }
+}
+
+// What is kept for the other layers of a batch serves training, too, where it was made in inference mode.
+TEST(ExactAttention, PaddedTextsMetInInferenceModeCanBeTrainedOn) {
+  const PackedRows texts({0, 2, 5});
+  at::Tensor q = at::randn({5, 1, 4});
+  {
+    const c10::InferenceMode inference;
+    padded_attention(q.clone(), q.clone(), q.clone(), texts, {});
+  }
+  q.set_requires_grad(true);
+  padded_attention(q, q, q, texts, {}).sum().backward();
+  EXPECT_GT(q.grad().abs().sum().item<float>(), 0);
 }
 
 }  // namespace

@@ -169,6 +169,19 @@ def test_kills_leave_a_run_that_goes_on_bit_for_bit(data, uninterrupted, tmp_pat
     assert not list(folder.glob("*.tmp*"))
 
 
+def test_what_a_kill_left_behind_goes_even_if_there_is_nothing_more_to_write(data, uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(uninterrupted, folder)
+    process = start("--version")
+    process.communicate()
+    left = folder / f"checkpoint.tmp-{process.pid}"
+    shutil.copytree(folder / "checkpoint", left)
+    (folder / "notes.tmp-mine").write_text("not of a process")
+    run("train-lm", "--resume", "--out", folder)
+    assert bits(folder) == bits(uninterrupted)
+    assert not left.exists() and (folder / "notes.tmp-mine").exists()
+
+
 def test_resume_does_not_need_the_tokenizer_but_the_same_text_and_settings(data, uninterrupted, tmp_path):
     text, tokenizer, folder = tmp_path / "text.txt", tmp_path / "tokenizer", tmp_path / "run"
     shutil.copy(data / "train.txt", text)
