@@ -26,6 +26,22 @@ std::vector<WalkNode> walk_nodes(const Forest& forest, WalkTotals& totals) {
   return nodes;
 }
 
+// Marks crown nodes that may belong to a bough: all crown nodes below them may, too.
+void find_boughs(std::vector<WalkNode>& nodes) {
+  for (WalkNode& node : nodes) node.is_in_bough = node.is_crown() && node.size <= kBoughLeaves && !node.is_wide();
+  for (size_t n = nodes.size(); n-- > 0;) {  // parents come before their children
+    const WalkNode& node = nodes[n];
+    if (node.is_crown() && !node.is_in_bough && node.parent >= 0) nodes[node.parent].is_in_bough = 0;
+  }
+}
+
+// The highest node of the bough that has crown node n; -1: none has it, or there is no such node.
+int64_t bough_root(const std::vector<WalkNode>& nodes, int64_t n) {
+  int64_t root = -1;
+  for (; n >= 0 && nodes[n].is_in_bough; n = nodes[n].parent) root = n;
+  return root;
+}
+
 // Gives every inner node below the roots of a grove (and the roots, when the crown does not see them) its row.
 void number_slots(std::vector<WalkNode>& nodes, Grove& grove) {
   int64_t begin = grove.root_begin, end = grove.root_end;
@@ -45,7 +61,7 @@ void number_slots(std::vector<WalkNode>& nodes, Grove& grove) {
 
 // Cuts the roots of groves on one level, nodes [begin, end), into runs of about kGroveLeaves leaves.
 void add_groves(Walk& walk, int64_t begin, int64_t end, bool is_whole) {
-  int64_t leaves = 0;
+  int64_t leaves = 0, grove_bough = -1;
   Grove grove;
   const auto finish = [&](int64_t root_end) {
     if (leaves == 0) return;
@@ -59,13 +75,44 @@ void add_groves(Walk& walk, int64_t begin, int64_t end, bool is_whole) {
   for (int64_t n = begin; n < end; ++n) {
     WalkNode& node = walk.nodes[n];
     const bool is_root = !node.is_crown() && (is_whole || walk.nodes[node.parent].is_crown());
-    if (!is_root || leaves + node.size > kGroveLeaves) finish(n);
+    const int64_t bough = is_root ? bough_root(walk.nodes, node.parent) : -1;
+    if (!is_root || leaves + node.size > kGroveLeaves || bough != grove_bough) finish(n);
     if (!is_root || node.is_leaf()) continue;  // a leaf among the roots has nothing to be done
     if (!is_whole) node.slot = walk.totals.crown_slots++;
-    if (leaves == 0) grove = {.root_begin = n};
+    if (leaves == 0) grove = {.root_begin = n}, grove_bough = bough;
     leaves += node.size;
   }
   finish(end);
+}
+
+// Groves in the order of their leaves, and boughs over them.
+void add_boughs(Walk& walk) {
+  const auto first_leaf = [&](const Grove& grove) { return walk.nodes[grove.root_begin].first_leaf; };
+  std::sort(walk.groves.begin(), walk.groves.end(),
+            [&](const Grove& a, const Grove& b) { return first_leaf(a) < first_leaf(b); });
+  int64_t last_root = -1;
+  std::vector<int64_t> bough_of(walk.nodes.size(), -1);  // by its root
+  for (size_t i = 0; i < walk.groves.size(); ++i) {
+    const Grove& grove = walk.groves[i];
+    const auto g = static_cast<int64_t>(i);
+    const int64_t root = bough_root(walk.nodes, walk.nodes[grove.root_begin].parent);
+    if (root < 0 || root != last_root) {
+      if (root >= 0) bough_of[root] = static_cast<int64_t>(walk.boughs.size());
+      const int64_t is_whole = root < 0 ? grove.is_whole : walk.nodes[root].parent < 0;
+      walk.boughs.push_back({.grove_begin = g, .is_whole = is_whole});
+    }
+    walk.boughs.back().grove_end = g + 1;
+    last_root = root;
+  }
+  std::vector<std::vector<int64_t>> nodes(walk.boughs.size());
+  for (const int64_t n : walk.crown) {
+    if (walk.nodes[n].is_in_bough) nodes[bough_of[bough_root(walk.nodes, n)]].push_back(n);
+  }
+  for (size_t b = 0; b < nodes.size(); ++b) {
+    walk.boughs[b].node_begin = static_cast<int64_t>(walk.bough_nodes.size());
+    walk.bough_nodes.insert(walk.bough_nodes.end(), nodes[b].begin(), nodes[b].end());
+    walk.boughs[b].node_end = static_cast<int64_t>(walk.bough_nodes.size());
+  }
 }
 
 // Leaves below the nodes [begin, end), in runs.
@@ -106,6 +153,7 @@ int64_t most_path_keys(const std::vector<WalkNode>& nodes) {
 Walk make_walk(const Forest& forest) {
   Walk walk;
   walk.nodes = walk_nodes(forest, walk.totals);
+  find_boughs(walk.nodes);
   const auto level_begin = forest.level_begin();
   walk.totals.num_roots = forest.num_levels() > 0 ? level_begin[1] : 0;
   walk.crown_level_begin.push_back(0);
@@ -118,6 +166,7 @@ Walk make_walk(const Forest& forest) {
     add_groves(walk, level_begin[l], level_begin[l + 1], /*is_whole=*/l == 0);
     walk.crown_level_begin.push_back(static_cast<int64_t>(walk.crown.size()));
   }
+  add_boughs(walk);
   for (const Grove& grove : walk.groves) {
     add_runs(walk, grove.root_begin, grove.root_end, [](const WalkNode& node) { return !node.is_leaf(); });
   }

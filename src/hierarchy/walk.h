@@ -2,11 +2,12 @@
 //
 // Subtrees of at most kGroveLeaves leaves are *groves*: one thread takes a run of neighbouring ones from the leaves to
 // their roots and, on the way back, down again, so that what lies between stays in its cache. What is above them is the
-// *crown*, walked level by level: few nodes, unless trees are very uneven.
+// *crown*, walked level by level: few nodes, unless trees are very uneven. Its lower nodes are *boughs* with the groves
+// below them: where there are enough of them, a thread takes a bough with its groves, while their rows are still near.
 //
 //              o              crown      more than kGroveLeaves leaves below
 //            /   \ .
-//           o     o           crown
+//           o     o           crown      boughs: at most kBoughLeaves leaves below
 //          / \   / \ .
 //         #   # #   #         roots of groves: the crown sees them as its leaves
 //        /|\ /| |\ /|\        groves
@@ -21,6 +22,7 @@
 namespace ramify {
 
 inline constexpr int64_t kGroveLeaves = 64;
+inline constexpr int64_t kBoughLeaves = 256;
 // Families up to this size keep their weights, b² numbers a head; wider ones are tiled and computed again when needed.
 inline constexpr int64_t kNarrowFamily = 64;
 
@@ -35,6 +37,7 @@ struct WalkNode {
   int64_t slot = -1;    // of an inner node: where its row lies, among the crown's or among its grove's
   int64_t weights = 0;  // where its family's weights begin (narrow), or the first of its children among all children of
                         // wide families
+  int64_t is_in_bough = 0;  // of the crown: 1 if a bough has it
 
   bool is_leaf() const { return num_children == 0; }
   bool is_wide() const { return num_children > kNarrowFamily; }
@@ -47,6 +50,16 @@ struct Grove {
   int64_t root_end = 0;
   int64_t num_slots = 0;  // rows for the inner nodes that the crown does not see
   int64_t is_whole = 0;   // 1: the roots are roots of trees, so nothing is above them
+};
+
+// Neighbouring groves and the crown nodes above them, all narrow, up to one that has all of these leaves; or a grove
+// alone.
+struct Bough {
+  int64_t grove_begin = 0;
+  int64_t grove_end = 0;
+  int64_t node_begin = 0;  // into bough_nodes, parents first
+  int64_t node_end = 0;
+  int64_t is_whole = 0;  // 1: nothing is above it
 };
 
 // Neighbouring leaves, at most kGroveLeaves: all of some roots of groves, or children of one crown node. So a family
@@ -70,7 +83,9 @@ struct WalkTotals {
 struct WalkView {
   WalkTotals totals;
   std::span<const WalkNode> nodes;
-  std::span<const Grove> groves;
+  std::span<const Grove> groves;  // in the order of their leaves
+  std::span<const Bough> boughs;  // every grove in one
+  std::span<const int64_t> bough_nodes;
   std::span<const int64_t> crown;              // nodes, by level
   std::span<const int64_t> crown_level_begin;  // into crown, from the roots' level on
   std::span<const LeafRun> runs;               // every leaf but those that are whole trees, in order
@@ -81,12 +96,16 @@ struct Walk {
   WalkTotals totals;
   std::vector<WalkNode> nodes;
   std::vector<Grove> groves;
+  std::vector<Bough> boughs;
+  std::vector<int64_t> bough_nodes;
   std::vector<int64_t> crown;
   std::vector<int64_t> crown_level_begin;
   std::vector<LeafRun> runs;
   std::vector<int64_t> leaf_nodes;
 
-  WalkView view() const { return {totals, nodes, groves, crown, crown_level_begin, runs, leaf_nodes}; }
+  WalkView view() const {
+    return {totals, nodes, groves, boughs, bough_nodes, crown, crown_level_begin, runs, leaf_nodes};
+  }
 };
 
 // Takes a contracted forest: every inner node has at least two children.

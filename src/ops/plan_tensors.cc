@@ -64,22 +64,27 @@ enum ScheduleWord { kQueries, kNumNodes, kNumLevels, kNumBatches, kHeaderWords }
 
 // In front of the totals and tables of a walk: how long the tables are.
 struct WalkHeader {
-  int64_t num_nodes = 0, num_groves = 0, num_crown = 0, num_level_begins = 0, num_runs = 0, num_leaves = 0;
+  int64_t num_nodes = 0, num_groves = 0, num_boughs = 0, num_bough_nodes = 0, num_crown = 0, num_level_begins = 0;
+  int64_t num_runs = 0, num_leaves = 0;
 
   int64_t num_words() const {
     return words_of<WalkHeader>() + words_of<WalkTotals>() + num_nodes * words_of<WalkNode>() +
-           num_groves * words_of<Grove>() + num_crown + num_level_begins + num_runs * words_of<LeafRun>() + num_leaves;
+           num_groves * words_of<Grove>() + num_boughs * words_of<Bough>() + num_bough_nodes + num_crown +
+           num_level_begins + num_runs * words_of<LeafRun>() + num_leaves;
   }
 };
 
 std::vector<int64_t> words_of_walk(const Walk& walk) {
   const auto count = [](const auto& vector) { return static_cast<int64_t>(vector.size()); };
   std::vector<int64_t> words;
-  append_records<WalkHeader>(words, {{count(walk.nodes), count(walk.groves), count(walk.crown),
-                                      count(walk.crown_level_begin), count(walk.runs), count(walk.leaf_nodes)}});
+  append_records<WalkHeader>(
+      words, {{count(walk.nodes), count(walk.groves), count(walk.boughs), count(walk.bough_nodes), count(walk.crown),
+               count(walk.crown_level_begin), count(walk.runs), count(walk.leaf_nodes)}});
   append_records<WalkTotals>(words, {walk.totals});
   append_records(words, walk.nodes);
   append_records(words, walk.groves);
+  append_records(words, walk.boughs);
+  append_records(words, walk.bough_nodes);
   append_records(words, walk.crown);
   append_records(words, walk.crown_level_begin);
   append_records(words, walk.runs);
@@ -144,8 +149,8 @@ void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t
   }
   const auto walk_words = static_cast<int64_t>(walk.size());
   const auto fits = [&](int64_t count) { return count >= 0 && count <= walk_words; };
-  TORCH_CHECK_VALUE(fits(header.num_nodes) && fits(header.num_groves) && fits(header.num_crown) &&
-                        fits(header.num_level_begins) && fits(header.num_runs) && fits(header.num_leaves) &&
+  TORCH_CHECK_VALUE(fits(header.num_nodes) && fits(header.num_groves) && fits(header.num_boughs) &&
+                        fits(header.num_bough_nodes) && fits(header.num_crown) && fits(header.num_level_begins) && fits(header.num_runs) && fits(header.num_leaves) &&
                         walk_words == header.num_words(),
                     "attention: the plan is not one that ramify::plan gives");
   TORCH_CHECK_VALUE(
@@ -160,6 +165,8 @@ WalkView walk_view(const std::vector<at::Tensor>& tensors) {
   view.totals = view_records<WalkTotals>(words, 1)[0];
   view.nodes = view_records<WalkNode>(words, header.num_nodes);
   view.groves = view_records<Grove>(words, header.num_groves);
+  view.boughs = view_records<Bough>(words, header.num_boughs);
+  view.bough_nodes = view_records<int64_t>(words, header.num_bough_nodes);
   view.crown = view_records<int64_t>(words, header.num_crown);
   view.crown_level_begin = view_records<int64_t>(words, header.num_level_begins);
   view.runs = view_records<LeafRun>(words, header.num_runs);

@@ -41,6 +41,12 @@ struct CrownStep {
   PairStep pairs = nullptr;
   NodeStep after = nullptr;
 };
+// What tied attention does, forward or backward: leaves first, then leaves last.
+struct UpAndDown {
+  GroveStep groves_up;
+  CrownStep crown_up, crown_down;
+  GroveStep groves_down;
+};
 constexpr CrownStep kUp = {crown_up, nullptr, wide_attend, nullptr, wide_fold};
 constexpr CrownStep kDown = {crown_down, nullptr, wide_down, nullptr, nullptr};
 constexpr CrownStep kBackwardUp = {crown_backward_up, wide_backward_fold, nullptr, nullptr, nullptr};
@@ -73,14 +79,24 @@ class Walker {
       for (int64_t i = begin; i < end; ++i) step(call_, groves[i], heads_, call_.scratch[thread]);
     });
   }
-  // Those below a crown.
-  void groves_below(GroveStep step) const {
-    const auto groves = call_.p.walk.groves;
-    share(static_cast<int64_t>(groves.size()), [&](int64_t begin, int64_t end, int64_t thread) {
-      for (int64_t i = begin; i < end; ++i) {
-        if (!groves[i].is_whole) step(call_, groves[i], heads_, call_.scratch[thread]);
-      }
-    });
+
+  void up_and_down(const UpAndDown& steps) const {
+    if (takes_boughs()) {
+      boughs([&](const Bough& bough, Scratch& scratch) {
+        bough_up(bough, steps, scratch);
+        if (bough.is_whole) bough_down(bough, steps, scratch);
+      });
+    } else {
+      groves(steps.groves_up);
+    }
+    crown(steps.crown_up, steps.crown_down);
+    if (takes_boughs()) {
+      boughs([&](const Bough& bough, Scratch& scratch) {
+        if (!bough.is_whole) bough_down(bough, steps, scratch);
+      });
+    } else {
+      groves_below(steps.groves_down);
+    }
   }
 
   void runs(RunStep step) const {
@@ -125,22 +141,6 @@ class Walker {
     });
   }
 
-  // The crown up and down again. With many heads each thread takes some of them all the way; else families of a level
-  // are shared, and threads wait for each other after each.
-  void crown(const CrownStep& up, const CrownStep& down) const {
-    const auto nodes = call_.p.walk.crown;
-    if (nodes.empty()) return;
-    if (!has_many_heads()) {
-      for (int64_t l = num_crown_levels() - 1; l >= 0; --l) crown_level(l, up);
-      for (int64_t l = 0; l < num_crown_levels(); ++l) crown_level(l, down);
-      return;
-    }
-    by_heads([&](const Walker& walker) {
-      for (size_t i = nodes.size(); i-- > 0;) walker.family(nodes[i], up);
-      for (size_t i = 0; i < nodes.size(); ++i) walker.family(nodes[i], down);
-    });
-  }
-
   void roots(NodeStep step) const {
     share(call_.p.walk.totals.num_roots, [&](int64_t begin, int64_t end, int64_t thread) {
       for (int64_t n = begin; n < end; ++n) step(call_, n, heads_, call_.scratch[thread]);
@@ -175,6 +175,70 @@ class Walker {
 
   int64_t num_heads() const { return heads_.key_end - heads_.key_begin; }
 
+  // Whether threads take boughs, not groves: where they get as many each, or nearly so.
+  bool takes_boughs() const {
+    const auto count = static_cast<int64_t>(call_.p.walk.boughs.size());
+    return count % threads_.count == 0 || count >= 16 * threads_.count;
+  }
+
+  bool is_done(int64_t crown_node) const { return takes_boughs() && call_.p.walk.nodes[crown_node].is_in_bough; }
+
+  template <class Step>
+  void boughs(const Step& step) const {
+    const auto boughs = call_.p.walk.boughs;
+    share(static_cast<int64_t>(boughs.size()), [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t i = begin; i < end; ++i) step(boughs[i], call_.scratch[thread]);
+    });
+  }
+  void bough_up(const Bough& bough, const UpAndDown& steps, Scratch& scratch) const {
+    const WalkView& walk = call_.p.walk;
+    for (int64_t g = bough.grove_begin; g < bough.grove_end; ++g) {
+      steps.groves_up(call_, walk.groves[g], heads_, scratch);
+    }
+    for (int64_t i = bough.node_end; i-- > bough.node_begin;) {
+      steps.crown_up.narrow(call_, walk.bough_nodes[i], heads_, scratch);
+    }
+  }
+  void bough_down(const Bough& bough, const UpAndDown& steps, Scratch& scratch) const {
+    const WalkView& walk = call_.p.walk;
+    for (int64_t i = bough.node_begin; i < bough.node_end; ++i) {
+      steps.crown_down.narrow(call_, walk.bough_nodes[i], heads_, scratch);
+    }
+    for (int64_t g = bough.grove_begin; g < bough.grove_end; ++g) {
+      if (!walk.groves[g].is_whole) steps.groves_down(call_, walk.groves[g], heads_, scratch);
+    }
+  }
+
+  // Those below a crown.
+  void groves_below(GroveStep step) const {
+    const auto groves = call_.p.walk.groves;
+    share(static_cast<int64_t>(groves.size()), [&](int64_t begin, int64_t end, int64_t thread) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (!groves[i].is_whole) step(call_, groves[i], heads_, call_.scratch[thread]);
+      }
+    });
+  }
+
+  // The crown up and down again, without what boughs do. With many heads each thread takes some of them all the way; else families of a level
+  // are shared, and threads wait for each other after each.
+  void crown(const CrownStep& up, const CrownStep& down) const {
+    const auto all = call_.p.walk.crown;
+    std::vector<int64_t> nodes;
+    for (const int64_t node : all) {
+      if (!is_done(node)) nodes.push_back(node);
+    }
+    if (nodes.empty()) return;
+    if (!has_many_heads()) {
+      for (int64_t l = num_crown_levels() - 1; l >= 0; --l) crown_level(l, up);
+      for (int64_t l = 0; l < num_crown_levels(); ++l) crown_level(l, down);
+      return;
+    }
+    by_heads([&](const Walker& walker) {
+      for (size_t i = nodes.size(); i-- > 0;) walker.family(nodes[i], up);
+      for (size_t i = 0; i < nodes.size(); ++i) walker.family(nodes[i], down);
+    });
+  }
+
   // Families of a level, each by heads: few families may have to keep many threads busy.
   void crown_level(int64_t level, const CrownStep& step) const {
     const WalkView& walk = call_.p.walk;
@@ -183,6 +247,7 @@ class Walker {
     std::vector<int64_t> narrow;
     int64_t work = 0;
     for (const int64_t node : nodes) {
+      if (is_done(node)) continue;
       if (walk.nodes[node].is_wide()) {
         family(node, step);
       } else {
@@ -314,15 +379,11 @@ int64_t num_leaves(const AttentionParams& p) {
 }
 
 void tied_forward(const Walker& walker) {
-  walker.groves(grove_up);
-  walker.crown(kUp, kDown);
-  walker.groves_below(grove_down);
+  walker.up_and_down({grove_up, kUp, kDown, grove_down});
 }
 
 void tied_backward(const Walker& walker) {
-  walker.groves(grove_backward_up);
-  walker.crown(kBackwardUp, kBackwardDown);
-  walker.groves_below(grove_backward_down);
+  walker.up_and_down({grove_backward_up, kBackwardUp, kBackwardDown, grove_backward_down});
 }
 
 void swept_forward(const Walker& walker) {

@@ -78,11 +78,6 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
     BothAhead kv_ahead = {family.look_ahead(k, g), family.look_ahead(v, g)};
     family.gather(k, g, below.k, p.key_heads, call.dim, s.staged[1], k_rows);
-    if (!family.is_root()) {
-      pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
-                above.k + (slot * p.key_heads + g) * call.dim);
-      pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2]);
-    }
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       Ahead q_ahead = family.look_ahead(q, h);
       family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows);
@@ -92,6 +87,10 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
       }
       attend(call, family, h, q_rows, k_rows, above, below, s, q_ahead, kv_ahead);
     }
+    if (family.is_root()) continue;
+    pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
+              above.k + (slot * p.key_heads + g) * call.dim);
+    pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2]);
   }
 }
 
