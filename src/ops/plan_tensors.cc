@@ -150,8 +150,8 @@ void check_plan(const std::vector<at::Tensor>& tensors, Queries queries, int64_t
   const auto walk_words = static_cast<int64_t>(walk.size());
   const auto fits = [&](int64_t count) { return count >= 0 && count <= walk_words; };
   TORCH_CHECK_VALUE(fits(header.num_nodes) && fits(header.num_groves) && fits(header.num_boughs) &&
-                        fits(header.num_bough_nodes) && fits(header.num_crown) && fits(header.num_level_begins) && fits(header.num_runs) && fits(header.num_leaves) &&
-                        walk_words == header.num_words(),
+                        fits(header.num_bough_nodes) && fits(header.num_crown) && fits(header.num_level_begins) &&
+                        fits(header.num_runs) && fits(header.num_leaves) && walk_words == header.num_words(),
                     "attention: the plan is not one that ramify::plan gives");
   TORCH_CHECK_VALUE(
       !tensors[1].is_cpu() || (header.num_nodes == tensors[3].size(0) && header.num_leaves == tensors[2].size(0)),

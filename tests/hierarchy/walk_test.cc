@@ -1,5 +1,5 @@
 // Walks: every family of the contracted forest in the crown or in one grove, rows and weights that do not overlap,
-// every leaf in one run.
+// every grove in one bough, every leaf in one run.
 #include "hierarchy/walk.h"
 
 #include <gtest/gtest.h>
@@ -126,6 +126,63 @@ Flaw flaw_of_groves(const Walk& walk) {
   return walk.totals.grove_slots == most ? kNone : "most slots of a grove";
 }
 
+// One bough: the crown nodes above its groves, and nothing that another one has. `bough_of`: by nodes.
+Flaw flaw_of_bough(const Walk& walk, int64_t b, Array& bough_of) {
+  const Bough& bough = walk.boughs[b];
+  if (bough.grove_begin >= bough.grove_end) return at("no groves in bough", b);
+  if (bough.node_begin == bough.node_end) {
+    if (bough.grove_end != bough.grove_begin + 1) return at("nothing above the groves of bough", b);
+    return walk.groves[bough.grove_begin].is_whole == bough.is_whole ? Flaw() : at("is_whole of bough", b);
+  }
+  const WalkNode& root = walk.nodes[walk.bough_nodes[bough.node_begin]];
+  if ((root.parent < 0) != (bough.is_whole == 1)) return at("is_whole of bough", b);
+  for (int64_t i = bough.node_begin; i < bough.node_end; ++i) {
+    const int64_t n = walk.bough_nodes[i];
+    const WalkNode& node = walk.nodes[n];
+    if (!node.is_crown() || !node.is_in_bough || node.is_wide()) return at("no crown node of a bough: node", n);
+    if (node.size > kBoughLeaves) return at("leaves in bough", b);
+    if (bough_of[n] >= 0) return at("two boughs have node", n);
+    if (i > bough.node_begin && bough_of[node.parent] != b) return at("no parent before node", n);
+    bough_of[n] = b;
+  }
+  for (int64_t g = bough.grove_begin; g < bough.grove_end; ++g) {
+    for (int64_t n = walk.groves[g].root_begin; n < walk.groves[g].root_end; ++n) {
+      const int64_t parent = walk.nodes[n].parent;
+      if (parent < 0 || bough_of[parent] != b) return at("another bough has the parent of node", n);
+    }
+  }
+  return kNone;
+}
+
+Flaw flaw_of_boughs(const Walk& walk) {
+  Array bough_of(walk.nodes.size(), -1);
+  int64_t groves = 0, nodes = 0;
+  for (size_t b = 0; b < walk.boughs.size(); ++b) {
+    const Bough& bough = walk.boughs[b];
+    if (bough.grove_begin != groves || bough.node_begin != nodes) return at("beginning of bough", groves);
+    groves = bough.grove_end, nodes = bough.node_end;
+    const Flaw flaw = flaw_of_bough(walk, static_cast<int64_t>(b), bough_of);
+    if (!flaw.empty()) return flaw;
+  }
+  if (groves != static_cast<int64_t>(walk.groves.size())) return "groves without a bough";
+  if (nodes != static_cast<int64_t>(walk.bough_nodes.size())) return "nodes without a bough";
+  for (const int64_t n : walk.crown) {
+    const WalkNode& node = walk.nodes[n];
+    if ((bough_of[n] >= 0) != (node.is_in_bough == 1)) return at("bough of crown node", n);
+    bool may_be = node.size <= kBoughLeaves && !node.is_wide();
+    for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
+      if (walk.nodes[c].is_crown() && bough_of[c] < 0) may_be = false;
+      if (bough_of[n] >= 0 && walk.nodes[c].is_crown() && bough_of[c] != bough_of[n]) return at("bough below node", n);
+    }
+    if (may_be != (bough_of[n] >= 0)) return at("a bough should have node", n);
+  }
+  for (size_t g = 1; g < walk.groves.size(); ++g) {
+    const auto first_leaf = [&](size_t grove) { return walk.nodes[walk.groves[grove].root_begin].first_leaf; };
+    if (first_leaf(g - 1) >= first_leaf(g)) return at("order of groves at", static_cast<int64_t>(g));
+  }
+  return kNone;
+}
+
 Flaw flaw_of_runs(const Walk& walk, const Forest& forest) {
   Array run_of(forest.num_leaves(), -1);
   for (size_t r = 0; r < walk.runs.size(); ++r) {
@@ -181,8 +238,9 @@ Flaw flaw_of_totals(const Walk& walk, const Forest& forest) {
 Flaw flaw_of(const Forest& forest) {
   const Forest contracted = contract(forest).forest;
   const Walk walk = make_walk(contracted);
-  for (const Flaw& flaw : {flaw_of_nodes(walk, contracted), flaw_of_weights(walk), flaw_of_crown(walk, contracted),
-                           flaw_of_groves(walk), flaw_of_runs(walk, contracted), flaw_of_totals(walk, contracted)}) {
+  for (const Flaw& flaw :
+       {flaw_of_nodes(walk, contracted), flaw_of_weights(walk), flaw_of_crown(walk, contracted), flaw_of_groves(walk),
+        flaw_of_boughs(walk), flaw_of_runs(walk, contracted), flaw_of_totals(walk, contracted)}) {
     if (!flaw.empty()) return flaw;
   }
   return kNone;
@@ -242,6 +300,14 @@ TEST(Walk, PutsSmallTreesTogether) {
   EXPECT_EQ(walk.groves[2].root_end - walk.groves[2].root_begin, 2);
   EXPECT_EQ(walk.totals.crown_slots, 0);
   EXPECT_EQ(walk.totals.weights, 10 * 16 * 16);
+}
+
+TEST(Walk, CutsTheCrownIntoBoughs) {
+  const Walk walk = make_walk(windows(Array{4096}, Branching::parse("16*")));
+  ASSERT_EQ(walk.boughs.size(), 16);
+  EXPECT_EQ(walk.bough_nodes.size(), 16);
+  EXPECT_EQ(walk.boughs[0].grove_end, 4);
+  EXPECT_EQ(walk.crown.size(), 17);
 }
 
 TEST(Walk, KeepsWeightsOfNarrowFamiliesOnly) {

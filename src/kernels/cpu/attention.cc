@@ -219,8 +219,8 @@ class Walker {
     });
   }
 
-  // The crown up and down again, without what boughs do. With many heads each thread takes some of them all the way; else families of a level
-  // are shared, and threads wait for each other after each.
+  // The crown up and down again, without what boughs do. With many heads each thread takes some of them all the way;
+  // else families of a level are shared, and threads wait for each other after each.
   void crown(const CrownStep& up, const CrownStep& down) const {
     const auto all = call_.p.walk.crown;
     std::vector<int64_t> nodes;

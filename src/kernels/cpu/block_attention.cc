@@ -34,11 +34,13 @@ V close_gates(const Call& call, const Family& family, int64_t i, int64_t head, V
   return gates.t;
 }
 
-// One head of a family: p(C, B) of all children, gates of the inner ones, e of the parent.
+// One head of a family: p(C, B) of all children, gates of the inner ones, e and q of the parent.
 void attend(const Call& call, const Family& family, int64_t head, const float* const* q, const float* const* k,
             const NodeRows& above, const NodeRows& below, Scratch& s, Ahead& q_ahead, BothAhead& kv_ahead) {
   const F f;
-  score_family(call, family, head, q, k, s, kv_ahead);
+  Pooling of_q = {family.weights(), 1.0f / static_cast<float>(family.node->size)};
+  if (!family.is_root()) of_q.to = above.q + (family.node->slot * call.p.heads + head) * call.dim;
+  score_family(call, family, head, q, k, of_q, s, kv_ahead);
   float* weights = call.family_weights(*family.node, head);
   V energy = hn::Zero(f);
   for (int64_t i = 0; i < family.count; i += kLanes) {
@@ -81,10 +83,6 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       Ahead q_ahead = family.look_ahead(q, h);
       family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows);
-      if (!family.is_root()) {
-        pool_rows(q_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
-                  above.q + (slot * p.heads + h) * call.dim);
-      }
       attend(call, family, h, q_rows, k_rows, above, below, s, q_ahead, kv_ahead);
     }
     if (family.is_root()) continue;
@@ -151,7 +149,9 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
       ahead.second = family.look_ahead(grad_out, h);
       Ahead weights_ahead = family.look_ahead(call, call.weights, h);
       family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows);
-      score_rows(y_rows, v_rows, b, channels, 1.0f, /*add=*/false, s, s.scores, ahead);
+      Pooling of_y;
+      if (!family.is_root()) of_y.to = above.y + (slot * p.heads + h) * call.value_dim;
+      score_rows(y_rows, v_rows, b, channels, 1.0f, /*add=*/false, s, s.scores, ahead, of_y);
       const float* weights = call.family_weights(*family.node, h);
       float* products = call.family_products(*family.node, h);
       V pi_bar = hn::Zero(f);
@@ -182,7 +182,6 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
       }
       if (family.is_root()) continue;
       call.pi_bar_of(*family.node, h) = sum_of_lanes(pi_bar);
-      pool_rows(y_rows, nullptr, b, 1.0f, channels, above.y + (slot * p.heads + h) * call.value_dim);
     }
   }
 }

@@ -135,10 +135,23 @@ HWY_INLINE bool has_own_position(const Call& call, const Family& family, int64_t
   return family.closed[j] == 0 && call.p.self_position[family.leaf[j]] != call.p.node_position[family.first + j];
 }
 
+// What rows that are read for their scores are pooled to, as pool_rows does it.
+struct Pooling {
+  const float* weights = nullptr;  // null: ones
+  float scale = 1;
+  float* to = nullptr;  // null: they are not
+};
+
 // Products of all rows of `left` with all rows of `right`: to[j][i] = scale left[i] · right[j], rows of kNarrowFamily.
 template <class Prefetch>
 inline void score_rows(const float* const* left, const float* const* right, int64_t count, int64_t channels,
-                       float scale, bool add, Scratch& s, float* to, Prefetch& ahead) {
+                       float scale, bool add, Scratch& s, float* to, Prefetch& ahead, Pooling pooling = {}) {
+  if (pooling.to && count == kLanes && !pooling.weights) {  // all of them at once, so that they are read once
+    interleave_rows(left, channels, s.columns, pooling.scale, pooling.to);
+    dot_blocks(s.columns, right, count, channels, scale, to, kNarrowFamily, ahead);
+    return;
+  }
+  if (pooling.to) pool_rows(left, pooling.weights, count, pooling.scale, channels, pooling.to);
   for (int64_t i = 0; i < count; i += kLanes) {
     const int64_t rows = std::min(count - i, kLanes);
     if (add || 2 * rows <= kLanes) {
@@ -153,8 +166,8 @@ inline void score_rows(const float* const* left, const float* const* right, int6
 
 // scale q(C)·k(B) + ε(C)·ε(B) of one head into scratch.scores; sizes and masks come with the softmax.
 inline void score_family(const Call& call, const Family& family, int64_t head, const float* const* q,
-                         const float* const* k, Scratch& s, BothAhead& ahead) {
-  score_rows(q, k, family.count, in_lanes(call.p.dim), call.p.scale, /*add=*/false, s, s.scores, ahead);
+                         const float* const* k, Pooling of_q, Scratch& s, BothAhead& ahead) {
+  score_rows(q, k, family.count, in_lanes(call.p.dim), call.p.scale, /*add=*/false, s, s.scores, ahead, of_q);
   if (call.position_dim == 0) return;
   const float* positions[kNarrowFamily];
   gather_positions(call, family, head, s, positions);

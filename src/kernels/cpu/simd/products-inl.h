@@ -40,29 +40,35 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows, int64_t c) {
 }
 
 // kLanes rows, interleaved so that dot_blocks can use whole vectors without transposing: for every four channels there
-// are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ...
-inline void interleave_rows(const float* const* rows, int64_t channels, float* blocks) {
-  const F f;
+// are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ... Where `mean` is not null it gets
+// scale · Σ rows on the way.
+HWY_NOINLINE inline void interleave_rows(const float* const* rows, int64_t channels, float* blocks, float scale = 1,
+                                         float* mean = nullptr) {
 #if HWY_TARGET <= HWY_AVX3
-  // sixteen channels of four rows at once, and their blocks exchanged: fewer loads than block by block
+  // Sixteen channels of four rows at once, whose 128-bit blocks are then exchanged. Out of line it has all registers.
   for (int64_t c = 0; c < channels; c += kLanes, blocks += 4 * 4 * kLanes) {
+    __m512 sum = _mm512_setzero_ps();
     RAMIFY_UNROLL
     for (int g = 0; g < 4; ++g) {
-      const __m512 r0 = _mm512_loadu_ps(rows[g] + c), r1 = _mm512_loadu_ps(rows[g + 4] + c);
-      const __m512 r2 = _mm512_loadu_ps(rows[g + 8] + c), r3 = _mm512_loadu_ps(rows[g + 12] + c);
-      const __m512 low01 = _mm512_shuffle_f32x4(r0, r1, 0x44), up01 = _mm512_shuffle_f32x4(r0, r1, 0xee);
-      const __m512 low23 = _mm512_shuffle_f32x4(r2, r3, 0x44), up23 = _mm512_shuffle_f32x4(r2, r3, 0xee);
+      const __m512 row0 = _mm512_loadu_ps(rows[g] + c), row1 = _mm512_loadu_ps(rows[g + 4] + c);
+      const __m512 row2 = _mm512_loadu_ps(rows[g + 8] + c), row3 = _mm512_loadu_ps(rows[g + 12] + c);
+      const __m512 low01 = _mm512_shuffle_f32x4(row0, row1, 0x44), up01 = _mm512_shuffle_f32x4(row0, row1, 0xee);
+      const __m512 low23 = _mm512_shuffle_f32x4(row2, row3, 0x44), up23 = _mm512_shuffle_f32x4(row2, row3, 0xee);
       float* to = blocks + g * kLanes;
       _mm512_store_ps(to, _mm512_shuffle_f32x4(low01, low23, 0x88));
       _mm512_store_ps(to + 4 * kLanes, _mm512_shuffle_f32x4(low01, low23, 0xdd));
       _mm512_store_ps(to + 8 * kLanes, _mm512_shuffle_f32x4(up01, up23, 0x88));
       _mm512_store_ps(to + 12 * kLanes, _mm512_shuffle_f32x4(up01, up23, 0xdd));
+      sum = _mm512_add_ps(sum, _mm512_add_ps(_mm512_add_ps(row0, row1), _mm512_add_ps(row2, row3)));
     }
+    if (mean) _mm512_storeu_ps(mean + c, _mm512_mul_ps(sum, _mm512_set1_ps(scale)));
   }
 #else
+  const F f;
   for (int64_t c = 0; c < channels; c += 4, blocks += 4 * kLanes) {
     for (int64_t g = 0; g < 4; ++g) hn::Store(load_blocks(f, rows + g, c), f, blocks + g * kLanes);
   }
+  if (mean) pool_rows(rows, nullptr, kLanes, scale, channels, mean);
 #endif
 }
 
@@ -255,9 +261,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     }
     a += term_step, middle += term_step, upper += term_step;
   }
-  // Everything is read before the first store, behind which the compiler would read it again.
-  float* to[R];
-  const bool adds = p.adds;
+  float* to[R];  // and all else is read before the first store, behind which the compiler would read it again
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i) {
     to[i] = out[r + i] + c;
@@ -265,25 +269,34 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     RAMIFY_UNROLL
     for (int l = 0; l < C; ++l) sum[i][l] = hn::Mul(sum[i][l], scale);
   }
-  if (adds || p.base) {
+  if (p.adds) {  // one by one: a row may be there twice
     RAMIFY_UNROLL
     for (int i = 0; i < R; ++i) {
-      const float* more = adds ? to[i] : p.base + c;
       RAMIFY_UNROLL
-      for (int l = 0; l < C; ++l) sum[i][l] = hn::Add(sum[i][l], hn::LoadU(f, more + l * kLanes));
+      for (int l = 0; l < C; ++l) {
+        hn::StoreU(hn::Add(sum[i][l], hn::LoadU(f, to[i] + l * kLanes)), f, to[i] + l * kLanes);
+      }
+    }
+    return;
+  }
+  if (p.base) {
+    RAMIFY_UNROLL
+    for (int l = 0; l < C; ++l) {
+      const V base = hn::LoadU(f, p.base + c + l * kLanes);
+      RAMIFY_UNROLL
+      for (int i = 0; i < R; ++i) sum[i][l] = hn::Add(sum[i][l], base);
     }
   }
-  if (p.streams) {
+  const bool streams = p.streams;
+  RAMIFY_UNROLL
+  for (int i = 0; i < R; ++i) {
     RAMIFY_UNROLL
-    for (int i = 0; i < R; ++i) {
-      RAMIFY_UNROLL
-      for (int l = 0; l < C; ++l) hn::Stream(sum[i][l], f, to[i] + l * kLanes);
-    }
-  } else {
-    RAMIFY_UNROLL
-    for (int i = 0; i < R; ++i) {
-      RAMIFY_UNROLL
-      for (int l = 0; l < C; ++l) hn::StoreU(sum[i][l], f, to[i] + l * kLanes);
+    for (int l = 0; l < C; ++l) {
+      if (streams) {
+        hn::Stream(sum[i][l], f, to[i] + l * kLanes);
+      } else {
+        hn::StoreU(sum[i][l], f, to[i] + l * kLanes);
+      }
     }
   }
 }

@@ -117,10 +117,11 @@ HWY_INLINE void with_lanes(Storage storage, const Run& run) {
   }
 }
 
-// Rows of `dim` numbers, `stride` bytes apart, into padded rows `width` apart, and back. Out of line, where its loop has
-// all registers for itself.
+// Rows of `dim` numbers, `stride` bytes apart, into padded rows `width` apart, and back. Out of line, where its loop
+// has all registers for itself.
 template <class Lanes>
-HWY_NOINLINE void widen_rows_of(const char* from, int64_t stride, int64_t count, int64_t dim, float* to, int64_t width) {
+HWY_NOINLINE void widen_rows_of(const char* from, int64_t stride, int64_t count, int64_t dim, float* to,
+                                int64_t width) {
   using Number = typename Lanes::Number;
   for (int64_t r = 0; r < count; ++r, from += stride, to += width) {
     const auto* row = reinterpret_cast<const Number*>(from);
