@@ -35,10 +35,11 @@ V close_gates(const Call& call, const Family& family, int64_t i, int64_t head, V
 }
 
 // One head of a family: p(C, B) of all children, gates of the inner ones, e and q of the parent.
-void attend(const Call& call, const Family& family, int64_t head, const float* const* q, const float* const* k,
-            const NodeRows& above, const NodeRows& below, Scratch& s, Ahead& q_ahead, BothAhead& kv_ahead) {
+void attend(const Call& call, const Family& family, int64_t head, const float* const* q, Storage q_storage,
+            const float* const* k, const NodeRows& above, const NodeRows& below, Scratch& s, Ahead& q_ahead,
+            BothAhead& kv_ahead) {
   const F f;
-  Pooling of_q = {family.weights(), 1.0f / static_cast<float>(family.node->size)};
+  Pooling of_q = {family.weights(), 1.0f / static_cast<float>(family.node->size), nullptr, q_storage};
   if (!family.is_root()) of_q.to = above.q + (family.node->slot * call.p.heads + head) * call.dim;
   score_family(call, family, head, q, k, of_q, s, kv_ahead);
   float* weights = call.family_weights(*family.node, head);
@@ -82,8 +83,9 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
     family.gather(k, g, below.k, p.key_heads, call.dim, s.staged[1], k_rows);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       Ahead q_ahead = family.look_ahead(q, h);
-      family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows);
-      attend(call, family, h, q_rows, k_rows, above, below, s, q_ahead, kv_ahead);
+      const Storage q_storage =
+          family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows, family.takes_half_queries());
+      attend(call, family, h, q_rows, q_storage, k_rows, above, below, s, q_ahead, kv_ahead);
     }
     if (family.is_root()) continue;
     pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
@@ -99,12 +101,14 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
   const Source v(p.v, p.storage, p.value_dim);
   const Target out(call.out, p.storage, p.value_dim);
   const int64_t slot = family.node->slot, b = family.count;
+  const bool terms_in_halves = family.takes_half_terms();
   const float* v_rows[kNarrowFamily];
   float* y_rows[kNarrowFamily];
   HWY_ALIGN float row_scale[kNarrowFamily];
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
     Ahead ahead = family.look_ahead(v, g);
-    family.gather(v, g, below.v, p.key_heads, call.value_dim, s.staged[2], v_rows);
+    const Storage v_storage =
+        family.gather(v, g, below.v, p.key_heads, call.value_dim, s.staged[2], v_rows, terms_in_halves);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
       Ahead weights_ahead = family.look_ahead(call, call.weights, h);
@@ -121,11 +125,13 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
       combination.a = call.family_weights(*family.node, h);
       combination.term_step = b;
       combination.terms = v_rows, combination.num_terms = b;
+      combination.term_storage = v_storage;
       combination.row_scale = row_scale;
       combination.base = family.is_root() ? nullptr : above.y + (slot * p.heads + h) * call.value_dim;
-      combination.streams = call.streams && family.all_leaves && out.is_direct;
+      combination.halves = family.half_targets(out, h);
+      combination.streams = call.streams && family.all_leaves && (out.is_direct || combination.halves.data);
       combine_rows(combination, b, in_lanes(p.value_dim), y_rows, ahead);
-      family.finish_targets(out, h, y_rows, call.streams);
+      if (!combination.halves.data) family.finish_targets(out, h, y_rows, call.streams);
     }
   }
 }
@@ -148,8 +154,9 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       ahead.second = family.look_ahead(grad_out, h);
       Ahead weights_ahead = family.look_ahead(call, call.weights, h);
-      family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows);
       Pooling of_y;
+      of_y.storage = family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows,
+                                   family.takes_half_queries());
       if (!family.is_root()) of_y.to = above.y + (slot * p.heads + h) * call.value_dim;
       score_rows(y_rows, v_rows, b, channels, 1.0f, /*add=*/false, s, s.scores, ahead, of_y);
       const float* weights = call.family_weights(*family.node, h);
@@ -274,50 +281,58 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
   float *gq_rows[kNarrowFamily], *gk_rows[kNarrowFamily], *gv_rows[kNarrowFamily];
   HWY_ALIGN float shares[kNarrowFamily], scaled_shares[kNarrowFamily];
   for (int64_t j = 0; j < b; ++j) shares[j] = 1 / family.sizes[j], scaled_shares[j] = p.scale / family.sizes[j];
-  const bool streams = call.streams && family.all_leaves;
+  const bool streams = call.streams && family.all_leaves, terms_in_halves = family.takes_half_terms();
   const auto base = [&](const float* rows, int64_t heads, int64_t head, int64_t width) {
     return family.is_root() ? nullptr : rows + (slot * heads + head) * width;
   };
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    family.gather(k, g, below.k, p.key_heads, call.dim, s.staged[1], k_rows);
+    const Storage k_storage = family.gather(k, g, below.k, p.key_heads, call.dim, s.staged[1], k_rows, terms_in_halves);
     family.gather_targets(grad_k, g, below.gk, p.key_heads, call.dim, s.staged[5], gk_rows);
     family.gather_targets(grad_v, g, below.gv, p.key_heads, call.value_dim, s.staged[6], gv_rows);
+    HalfRows gk_halves, gv_halves;
+    if (call.group == 1) gk_halves = family.half_targets(grad_k, g), gv_halves = family.half_targets(grad_v, g);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
       Ahead k_ahead = family.look_ahead(k, g);
       Ahead q_ahead = family.look_ahead(q, h), y_ahead = family.look_ahead(grad_out, h);
       const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
       const float e_bar = family.is_root() ? call.grad_root_energy[root * p.heads + h] : above.e[slot * p.heads + h];
       adjoint_of_scores(call, family, h, pi, e_bar, below, s);
-      family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows);
-      family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows);
+      const Storage q_storage = family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows, terms_in_halves);
+      const Storage y_storage =
+          family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows, terms_in_halves);
       family.gather_targets(grad_q, h, below.gq, p.heads, call.dim, s.staged[4], gq_rows);
       const bool is_first = h == g * call.group;
 
       Combination combination;
       combination.num_terms = b;
       combination.a = s.scores, combination.row_step = 1, combination.term_step = kNarrowFamily;
-      combination.terms = k_rows, combination.row_scale = scaled_shares;
+      combination.terms = k_rows, combination.term_storage = k_storage;
+      combination.row_scale = scaled_shares;
       combination.base = base(above.gq, p.heads, h, call.dim);
-      combination.streams = streams && grad_q.is_direct;
+      combination.halves = family.half_targets(grad_q, h);
+      combination.streams = streams && (grad_q.is_direct || combination.halves.data);
       combine_rows(combination, b, in_lanes(p.dim), gq_rows, q_ahead);
-      family.finish_targets(grad_q, h, gq_rows, call.streams);
+      if (!combination.halves.data) family.finish_targets(grad_q, h, gq_rows, call.streams);
 
       combination.row_step = kNarrowFamily, combination.term_step = 1;
-      combination.terms = q_rows;
+      combination.terms = q_rows, combination.term_storage = q_storage;
       combination.base = base(above.gk, p.key_heads, g, call.dim);
       combination.adds = !is_first;
-      combination.streams = streams && grad_k.is_direct && call.group == 1;
+      combination.halves = gk_halves;
+      combination.streams = streams && (grad_k.is_direct || gk_halves.data) && call.group == 1;
       combine_rows(combination, b, in_lanes(p.dim), gk_rows, k_ahead);
 
       combination.a = s.products;
-      combination.terms = y_rows, combination.row_scale = shares;
+      combination.terms = y_rows, combination.term_storage = y_storage;
+      combination.row_scale = shares;
       combination.base = base(above.gv, p.key_heads, g, call.value_dim);
-      combination.streams = streams && grad_v.is_direct && call.group == 1;
+      combination.halves = gv_halves;
+      combination.streams = streams && (grad_v.is_direct || gv_halves.data) && call.group == 1;
       combine_rows(combination, b, in_lanes(p.value_dim), gv_rows, y_ahead);
       if (call.position_dim > 0) adjoint_of_positions(call, family, h, s);
     }
-    family.finish_targets(grad_k, g, gk_rows, call.streams);
-    family.finish_targets(grad_v, g, gv_rows, call.streams);
+    if (!gk_halves.data) family.finish_targets(grad_k, g, gk_rows, call.streams);
+    if (!gv_halves.data) family.finish_targets(grad_v, g, gv_rows, call.streams);
   }
 }
 

@@ -17,6 +17,13 @@ namespace ramify::cpu::HWY_NAMESPACE {
 // have to leave the second-level cache again.
 inline constexpr int64_t kLeavesAhead = 16;
 
+// Whether products can read and write these 16-bit rows as they are.
+inline bool can_convert(const Source& source) {
+  const bool is_half =
+      source.storage == Storage::bfloat16 || (source.storage == Storage::float16 && streams_halves<Float16Lanes>);
+  return is_half && source.dim % (2 * kLanes) == 0;
+}
+
 // What all heads of a narrow family share.
 struct Family {
   const WalkNode* node;
@@ -86,6 +93,27 @@ struct Family {
       rows[j] = leaf[j] >= 0 ? target.row(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
     }
   }
+  // The same, but rows stay what they are where `takes_halves` and they can be converted as they are read. Returns what
+  // they are.
+  HWY_INLINE Storage gather(const Source& source, int64_t head, const float* inner, int64_t heads, int64_t width,
+                            float* copies, const float** rows, bool takes_halves) const {
+    if (!takes_halves || !all_leaves || !can_convert(source)) {
+      gather(source, head, inner, heads, width, copies, rows);
+      return Storage::float32;
+    }
+    const char* row = source.at(leaf[0], head);
+    for (int64_t j = 0; j < count; ++j, row += source.row_bytes()) rows[j] = reinterpret_cast<const float*>(row);
+    return source.storage;
+  }
+  // Whether combine_rows takes terms of 16 bits, and score_rows rows on the left.
+  bool takes_half_terms() const { return count % kRowTile == 0; }
+  bool takes_half_queries() const { return kInterleavesHalves && count == kLanes && !is_root(); }
+  // The rows of all children where they can be narrowed as they are computed: then they need no copies.
+  HWY_INLINE HalfRows half_targets(const Target& target, int64_t head) const {
+    if (!all_leaves || !can_convert(target)) return {};
+    return {reinterpret_cast<uint16_t*>(const_cast<char*>(target.at(leaf[0], head))), target.rows.row_stride,
+            target.storage};
+  }
   HWY_INLINE void finish_targets(const Target& target, int64_t head, float* const* rows, bool past_cache) const {
     if (target.is_direct) return;
     if (all_leaves) {
@@ -139,7 +167,8 @@ HWY_INLINE bool has_own_position(const Call& call, const Family& family, int64_t
 struct Pooling {
   const float* weights = nullptr;  // null: ones
   float scale = 1;
-  float* to = nullptr;  // null: they are not
+  float* to = nullptr;                 // null: they are not
+  Storage storage = Storage::float32;  // what pointers to them really lead to
 };
 
 // Products of all rows of `left` with all rows of `right`: to[j][i] = scale left[i] · right[j], rows of kNarrowFamily.
@@ -147,7 +176,12 @@ template <class Prefetch>
 inline void score_rows(const float* const* left, const float* const* right, int64_t count, int64_t channels,
                        float scale, bool add, Scratch& s, float* to, Prefetch& ahead, Pooling pooling = {}) {
   if (pooling.to && count == kLanes && !pooling.weights) {  // all of them at once, so that they are read once
-    interleave_rows(left, channels, s.columns, pooling.scale, pooling.to);
+    with_lanes(pooling.storage, [&](auto lanes) {
+      using Lanes = decltype(lanes);
+      if constexpr (std::is_same_v<Lanes, Float32Lanes> || kInterleavesHalves) {
+        interleave_rows<Lanes>(left, channels, s.columns, pooling.scale, pooling.to);
+      }
+    });
     dot_blocks(s.columns, right, count, channels, scale, to, kNarrowFamily, ahead);
     return;
   }

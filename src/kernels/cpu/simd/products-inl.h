@@ -9,6 +9,7 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cpu/simd/rows-inl.h"
 
@@ -39,19 +40,25 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows, int64_t c) {
   }
 }
 
+// Whether interleave_rows can read 16-bit rows.
+inline constexpr bool kInterleavesHalves = HWY_TARGET <= HWY_AVX3;
+
 // kLanes rows, interleaved so that dot_blocks can use whole vectors without transposing: for every four channels there
 // are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ... Where `mean` is not null it gets
-// scale · Σ rows on the way.
-HWY_NOINLINE inline void interleave_rows(const float* const* rows, int64_t channels, float* blocks, float scale = 1,
-                                         float* mean = nullptr) {
+// scale · Σ rows on the way. `rows` really lead to numbers of Lanes.
+template <class Lanes = Float32Lanes>
+HWY_NOINLINE void interleave_rows(const float* const* rows, int64_t channels, float* blocks, float scale = 1,
+                                  float* mean = nullptr) {
 #if HWY_TARGET <= HWY_AVX3
   // Sixteen channels of four rows at once, whose 128-bit blocks are then exchanged. Out of line it has all registers.
   for (int64_t c = 0; c < channels; c += kLanes, blocks += 4 * 4 * kLanes) {
+    const auto load = [&](int r) {
+      return Lanes::load(reinterpret_cast<const typename Lanes::Number*>(rows[r]) + c).raw;
+    };
     __m512 sum = _mm512_setzero_ps();
     RAMIFY_UNROLL
     for (int g = 0; g < 4; ++g) {
-      const __m512 row0 = _mm512_loadu_ps(rows[g] + c), row1 = _mm512_loadu_ps(rows[g + 4] + c);
-      const __m512 row2 = _mm512_loadu_ps(rows[g + 8] + c), row3 = _mm512_loadu_ps(rows[g + 12] + c);
+      const __m512 row0 = load(g), row1 = load(g + 4), row2 = load(g + 8), row3 = load(g + 12);
       const __m512 low01 = _mm512_shuffle_f32x4(row0, row1, 0x44), up01 = _mm512_shuffle_f32x4(row0, row1, 0xee);
       const __m512 low23 = _mm512_shuffle_f32x4(row2, row3, 0x44), up23 = _mm512_shuffle_f32x4(row2, row3, 0xee);
       float* to = blocks + g * kLanes;
@@ -217,16 +224,18 @@ struct Combination {
   int64_t row_step = 1;
   int64_t term_step = 1;
   const float* const* terms = nullptr;
+  Storage term_storage = Storage::float32;  // what these pointers really lead to; else rows and channels fill all tiles
   int64_t num_terms = 0;
   const int64_t* terms_of_row = nullptr;  // how many of the terms a row needs, not falling; null: all
   const float* row_scale = nullptr;
   const float* base = nullptr;  // one row for all; null: zero
   bool adds = false;            // to what is in out; base is not looked at then
   bool streams = false;         // past the cache: out is aligned and not read soon
+  HalfRows halves;              // instead of out, where they are; channels are whole pairs of vectors then
 };
 
 // R rows by C vectors of channels. kStep is row_step where it is a constant, else 0.
-template <int R, int C, int64_t kStep, class Prefetch>
+template <class Lanes, int R, int C, int64_t kStep, class Prefetch>
 HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Prefetch& ahead) {
   const F f;
   V sum[R][C];
@@ -249,10 +258,10 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   constexpr int kLines = R == kRowTile ? 1 : R < 4 ? 4 : 2;  // the fewer rows the fewer steps
   for (int64_t s = 0; s < num_terms; ++s) {
     ahead.template step<kLines>();
-    const float* term = p.terms[s] + c;
+    const auto* term = reinterpret_cast<const typename Lanes::Number*>(p.terms[s]) + c;
     V x[C];
     RAMIFY_UNROLL
-    for (int l = 0; l < C; ++l) x[l] = hn::LoadU(f, term + l * kLanes);
+    for (int l = 0; l < C; ++l) x[l] = Lanes::load(term + l * kLanes);
     RAMIFY_UNROLL
     for (int i = 0; i < R; ++i) {
       const V weight = hn::Set(f, weight_of(i));
@@ -288,6 +297,29 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     }
   }
   const bool streams = p.streams;
+  if constexpr (C % 2 == 0) {
+    if (p.halves.data) {
+      with_lanes(p.halves.storage, [&](auto lanes) {
+        if constexpr (streams_halves<decltype(lanes)>) {
+          const hn::Twice<Half> both;
+          uint16_t* row = p.halves.data + r * p.halves.stride + c;
+          RAMIFY_UNROLL
+          for (int i = 0; i < R; ++i, row += p.halves.stride) {
+            RAMIFY_UNROLL
+            for (int l = 0; l < C; l += 2) {
+              const auto numbers = lanes.narrow_two(sum[i][l], sum[i][l + 1]);
+              if (streams) {
+                hn::Stream(numbers, both, row + l * kLanes);
+              } else {
+                hn::StoreU(numbers, both, row + l * kLanes);
+              }
+            }
+          }
+        }
+      });
+      return;
+    }
+  }
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i) {
     RAMIFY_UNROLL
@@ -301,23 +333,41 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   }
 }
 
-template <int R, int64_t kStep = 0, class Prefetch>
+template <int R, int64_t kStep = 0, class Lanes = Float32Lanes, class Prefetch>
 HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels, float* const* out,
                                  Prefetch& ahead) {
   constexpr int kChannelTile = kManyRegisters && R < 4 ? 4 : 2;  // enough sums for each to be ready when it is needed
   int64_t c = 0;
   for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
-    combine_tile<R, kChannelTile, kStep>(p, r, c, out, ahead);
-  for (; c < channels; c += kLanes) combine_tile<R, 1, kStep>(p, r, c, out, ahead);
+    combine_tile<Lanes, R, kChannelTile, kStep>(p, r, c, out, ahead);
+  if constexpr (std::is_same_v<Lanes, Float32Lanes>) {
+    for (; c < channels; c += kLanes) combine_tile<Lanes, R, 1, kStep>(p, r, c, out, ahead);
+  }
 }
 
 // Returns how many rows are done.
-template <int64_t kStep, class Prefetch>
+template <int64_t kStep, class Lanes = Float32Lanes, class Prefetch>
 HWY_INLINE int64_t combine_full_tiles(const Combination& p, int64_t rows, int64_t channels, float* const* out,
                                       Prefetch& ahead) {
   int64_t r = 0;
-  for (; r + kRowTile <= rows; r += kRowTile) combine_row_tile<kRowTile, kStep>(p, r, channels, out, ahead);
+  for (; r + kRowTile <= rows; r += kRowTile) combine_row_tile<kRowTile, kStep, Lanes>(p, r, channels, out, ahead);
   return r;
+}
+
+// The same with terms in 16 bits, which are widened as they are read.
+template <class Prefetch>
+HWY_INLINE void combine_stored(const Combination& p, int64_t rows, int64_t channels, float* const* out,
+                               Prefetch& ahead) {
+  with_lanes(p.term_storage, [&](auto lanes) {
+    using Lanes = decltype(lanes);
+    if constexpr (streams_halves<Lanes>) {
+      if (p.row_step == 1) {
+        combine_full_tiles<1, Lanes>(p, rows, channels, out, ahead);
+      } else {
+        combine_full_tiles<kNarrowFamily, Lanes>(p, rows, channels, out, ahead);
+      }
+    }
+  });
 }
 
 template <class Prefetch>
@@ -326,6 +376,11 @@ inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, f
   Prefetch ahead = shared_ahead;
   if (rows == kRowTile) {  // one full tile has half as many steps as lines
     for (int64_t j = 0; j < rows; ++j) ahead.template step<2>();
+  }
+  if (p.term_storage != Storage::float32) {
+    combine_stored(p, rows, channels, out, ahead);
+    shared_ahead = ahead;
+    return;
   }
   const int64_t r = p.row_step == 1               ? combine_full_tiles<1>(p, rows, channels, out, ahead)
                     : p.row_step == kNarrowFamily ? combine_full_tiles<kNarrowFamily>(p, rows, channels, out, ahead)

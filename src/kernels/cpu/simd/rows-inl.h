@@ -176,6 +176,13 @@ inline void narrow_rows(Storage storage, const float* from, int64_t width, int64
              [&](auto lanes) { narrow_rows_of<decltype(lanes)>(from, width, count, dim, to, stride, streams); });
 }
 
+// Neighbouring rows of 16-bit numbers that are written as they are computed.
+struct HalfRows {
+  uint16_t* data = nullptr;  // null: there are none
+  int64_t stride = 0;
+  Storage storage = Storage::bfloat16;
+};
+
 // Memory that will be read soon: the loops of the current family bring it nearer, a few lines a step, since many at
 // once would wait for each other.
 class Ahead {
