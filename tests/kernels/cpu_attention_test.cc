@@ -282,6 +282,13 @@ TEST_F(CpuCases, AgreeForAnyDimensionsAndHeads) {
   expect_shape({64, 3, 8, 8, 0}, from_nested(family_of(3, {family_of(5, {kLeaf, kPair})})), testing::cpu_modes());
 }
 
+// Families and channels that leave no lane idle: products read and write 16-bit rows as they are there.
+TEST_F(CpuCases, AgreeWhereRowsFillVectors) {
+  const Forest forest = windows(Array{80, 8, 16, 24}, Branching::parse("16*"));
+  expect_shape({64, 32, 3, 3, 0}, forest, testing::cpu_modes());
+  expect_shape({32, 64, 4, 2, 2}, forest, testing::cpu_modes());
+}
+
 TEST_F(CpuCases, AgreeForTheLargestDimensions) {
   const std::vector<AttentionMode> modes = {{Tie::block, Causal::none, true, 1}, {Tie::none, Causal::block, true, 1}};
   expect_shape({64, 64, 2, 1, 64}, all_kinds(), modes);
