@@ -24,20 +24,29 @@ using M = hn::Mask<F>;
 inline constexpr int64_t kLanes = hn::MaxLanes(F());
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
+// Whether a multiplication and an addition are rounded once.
+inline constexpr bool kHasFusedMultiply = HWY_TARGET != HWY_SSE4;
+
 // exp(x) for x <= 0 or a little above. 0 for -inf; NaN stays NaN, so that a broken input is seen in the output.
 HWY_INLINE V exp_lanes(V x) {
   const F f;
   const M is_small = hn::Lt(x, hn::Set(f, -87.0f));  // the result is 0 there (it would be denormal soon)
   const V k = hn::Round(hn::Mul(x, hn::Set(f, 1.44269504088896341f)));
-  V r = hn::NegMulAdd(k, hn::Set(f, 0.693359375f), x);  // Cody-Waite: ln 2 in two parts
-  r = hn::NegMulAdd(k, hn::Set(f, -2.12194440e-4f), r);
-  V p = hn::Set(f, 1.9875691500e-4f);  // Cephes' expf
-  p = hn::MulAdd(p, r, hn::Set(f, 1.3981999507e-3f));
-  p = hn::MulAdd(p, r, hn::Set(f, 8.3334519073e-3f));
-  p = hn::MulAdd(p, r, hn::Set(f, 4.1665795894e-2f));
-  p = hn::MulAdd(p, r, hn::Set(f, 1.6666665459e-1f));
-  p = hn::MulAdd(p, r, hn::Set(f, 5.0000001201e-1f));
-  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(f, 1.0f));
+  V r;
+  if constexpr (kHasFusedMultiply) {  // k ln 2 is not rounded, and ln 2 is good to 3e-9 of it
+    r = hn::NegMulAdd(k, hn::Set(f, 0.693147181f), x);
+  } else {  // Cody-Waite: ln 2 in two parts
+    r = hn::NegMulAdd(k, hn::Set(f, 0.693359375f), x);
+    r = hn::NegMulAdd(k, hn::Set(f, -2.12194440e-4f), r);
+  }
+  // exp(r) for |r| <= ln 2 / 2, by least relative error: 3e-9 and the rounding
+  V p = hn::Set(f, 1.3814542e-3f);
+  p = hn::MulAdd(p, r, hn::Set(f, 8.368745e-3f));
+  p = hn::MulAdd(p, r, hn::Set(f, 4.166839e-2f));
+  p = hn::MulAdd(p, r, hn::Set(f, 1.6666521e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, 4.9999994e-1f));
+  p = hn::MulAdd(p, r, hn::Set(f, 1.0f));
+  p = hn::MulAdd(p, r, hn::Set(f, 1.0f));
   // p 2^k
 #if HWY_TARGET <= HWY_AVX3
   return V{_mm512_maskz_scalef_ps(hn::Not(is_small).raw, p.raw, k.raw)};
