@@ -181,6 +181,7 @@ class Walker {
     return count % threads_.count == 0 || count >= 16 * threads_.count;
   }
 
+  // With its bough.
   bool is_done(int64_t crown_node) const { return takes_boughs() && call_.p.walk.nodes[crown_node].is_in_bough; }
 
   template <class Step>
@@ -222,9 +223,8 @@ class Walker {
   // The crown up and down again, without what boughs do. With many heads each thread takes some of them all the way;
   // else families of a level are shared, and threads wait for each other after each.
   void crown(const CrownStep& up, const CrownStep& down) const {
-    const auto all = call_.p.walk.crown;
     std::vector<int64_t> nodes;
-    for (const int64_t node : all) {
+    for (const int64_t node : call_.p.walk.crown) {
       if (!is_done(node)) nodes.push_back(node);
     }
     if (nodes.empty()) return;

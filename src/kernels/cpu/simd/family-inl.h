@@ -82,17 +82,6 @@ struct Family {
           leaf[j] >= 0 ? source.read(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
     }
   }
-  HWY_INLINE void gather_targets(const Target& target, int64_t head, float* inner, int64_t heads, int64_t width,
-                                 float* copies, float** rows) const {
-    if (all_leaves && target.is_direct) {
-      float* row = target.row(leaf[0], head, nullptr);
-      for (int64_t j = 0; j < count; ++j, row += target.rows.row_stride) rows[j] = row;
-      return;
-    }
-    for (int64_t j = 0; j < count; ++j) {
-      rows[j] = leaf[j] >= 0 ? target.row(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
-    }
-  }
   // The same, but rows stay what they are where `takes_halves` and they can be converted as they are read. Returns what
   // they are.
   HWY_INLINE Storage gather(const Source& source, int64_t head, const float* inner, int64_t heads, int64_t width,
@@ -104,6 +93,17 @@ struct Family {
     const char* row = source.at(leaf[0], head);
     for (int64_t j = 0; j < count; ++j, row += source.row_bytes()) rows[j] = reinterpret_cast<const float*>(row);
     return source.storage;
+  }
+  HWY_INLINE void gather_targets(const Target& target, int64_t head, float* inner, int64_t heads, int64_t width,
+                                 float* copies, float** rows) const {
+    if (all_leaves && target.is_direct) {
+      float* row = target.row(leaf[0], head, nullptr);
+      for (int64_t j = 0; j < count; ++j, row += target.rows.row_stride) rows[j] = row;
+      return;
+    }
+    for (int64_t j = 0; j < count; ++j) {
+      rows[j] = leaf[j] >= 0 ? target.row(leaf[j], head, copies + j * width) : inner + (slot[j] * heads + head) * width;
+    }
   }
   // Whether combine_rows takes terms of 16 bits, and score_rows rows on the left.
   bool takes_half_terms() const { return count % kRowTile == 0; }
