@@ -3,7 +3,7 @@
 // Subtrees of at most kGroveLeaves leaves are *groves*: one thread takes a run of neighbouring ones from the leaves to
 // their roots and, on the way back, down again, so that what lies between stays in its cache. What is above them is the
 // *crown*, walked level by level: few nodes, unless trees are very uneven. Its lower nodes are *boughs* with the groves
-// below them: where there are enough of them, a thread takes a bough with its groves, while their rows are still near.
+// below them: where threads can share them evenly, one takes a bough with its groves, while their rows are still near.
 //
 //              o              crown      more than kGroveLeaves leaves below
 //            /   \ .

@@ -18,12 +18,16 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = ".tmp-";  // and the number of the process
 
+constexpr pid_t kLargestProcess = 1 << 22;  // on Linux; what is above may be a date
+
 // True if `pid` names this process or none. A number that another process has been given since then keeps a leftover
 // alive until a later write.
 bool is_abandoned(std::string_view pid) {
   pid_t number = 0;
   const auto [end, error] = std::from_chars(pid.data(), pid.data() + pid.size(), number);
-  if (error != std::errc() || end != pid.data() + pid.size() || number <= 0) return false;
+  if (error != std::errc() || end != pid.data() + pid.size() || number <= 0 || number > kLargestProcess) {
+    return false;
+  }
   return number == ::getpid() || (::kill(number, 0) != 0 && errno == ESRCH);
 }
 

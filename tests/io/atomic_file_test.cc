@@ -134,9 +134,10 @@ TEST(AtomicFile, LeftoversOfDeadProcessesAreRemovedThoseOfLivingOnesStay) {
   folder.write("a.tmp-" + std::to_string(dead), "left");
   folder.write("a.tmp-" + std::to_string(::getppid()), "being written");
   folder.write("a.tmp-notes", "not ours");
+  folder.write("a.tmp-20240131", "no number of a process");
   folder.write("b.tmp-" + std::to_string(dead), "of another file");
   write_file_atomic(folder / "a", "new");
-  EXPECT_EQ(folder.num_entries(), 4u);
+  EXPECT_EQ(folder.num_entries(), 5u);
   EXPECT_FALSE(std::filesystem::exists(folder / ("a.tmp-" + std::to_string(dead))));
 }
 

@@ -289,6 +289,15 @@ TEST_F(CpuCases, AgreeWhereRowsFillVectors) {
   expect_shape({32, 64, 4, 2, 2}, forest, testing::cpu_modes());
 }
 
+// Whatever is left of a family's rows and channels behind full tiles.
+TEST_F(CpuCases, AgreeForTheRestsOfTiles) {
+  const Forest forest = windows(Array{2, 3, 5, 9, 10, 11, 12, 13, 14, 15, 17, 20}, {});
+  for (const Shape& shape :
+       std::vector<Shape>{{32, 96, 2, 2, 0}, {96, 160, 1, 1, 0}, {8, 24, 2, 1, 0}, {40, 16, 1, 1, 0}}) {
+    expect_shape(shape, forest, testing::cpu_modes());
+  }
+}
+
 TEST_F(CpuCases, AgreeForTheLargestDimensions) {
   const std::vector<AttentionMode> modes = {{Tie::block, Causal::none, true, 1}, {Tie::none, Causal::block, true, 1}};
   expect_shape({64, 64, 2, 1, 64}, all_kinds(), modes);

@@ -262,11 +262,11 @@ class Walker {
       }
     };
     const auto count = static_cast<int64_t>(narrow.size()) * num_heads();
-    if (work * call_.p.heads < kSerialWork && threads_.count > 1) {
-      task(0, count, 0);
-    } else {
-      share(count, task);
-    }
+    const bool is_little = work * call_.p.heads < kSerialWork && threads_.count > 1;
+    if (!is_little) return share(count, task);
+    const FlushDenormals flush;  // as other threads do
+    task(0, count, 0);
+    if (call_.streams) hwy::FlushStream();
   }
 
   // One family of the crown with all threads.

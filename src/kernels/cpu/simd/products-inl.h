@@ -340,6 +340,9 @@ HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channe
   int64_t c = 0;
   for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
     combine_tile<Lanes, R, kChannelTile, kStep>(p, r, c, out, ahead);
+  if constexpr (kChannelTile > 2) {  // pairs, since halves are written by two vectors
+    for (; c + 2 * kLanes <= channels; c += 2 * kLanes) combine_tile<Lanes, R, 2, kStep>(p, r, c, out, ahead);
+  }
   if constexpr (std::is_same_v<Lanes, Float32Lanes>) {
     for (; c < channels; c += kLanes) combine_tile<Lanes, R, 1, kStep>(p, r, c, out, ahead);
   }
