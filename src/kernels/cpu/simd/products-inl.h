@@ -234,6 +234,25 @@ struct Combination {
   HalfRows halves;              // instead of out, where they are; channels are whole pairs of vectors then
 };
 
+// Results of a tile into rows of 16 bits, two vectors at once.
+template <class Lanes, int R, int C>
+HWY_INLINE void narrow_tile(Lanes lanes, const V (&sum)[R][C], const HalfRows& to, int64_t r, int64_t c, bool streams) {
+  const hn::Twice<Half> both;
+  uint16_t* row = to.data + r * to.stride + c;
+  RAMIFY_UNROLL
+  for (int i = 0; i < R; ++i, row += to.stride) {
+    RAMIFY_UNROLL
+    for (int l = 0; l < C; l += 2) {
+      const auto numbers = lanes.narrow_two(sum[i][l], sum[i][l + 1]);
+      if (streams) {
+        hn::Stream(numbers, both, row + l * kLanes);
+      } else {
+        hn::StoreU(numbers, both, row + l * kLanes);
+      }
+    }
+  }
+}
+
 // R rows by C vectors of channels. kStep is row_step where it is a constant, else 0.
 template <class Lanes, int R, int C, int64_t kStep, class Prefetch>
 HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Prefetch& ahead) {
@@ -299,25 +318,9 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   const bool streams = p.streams;
   if constexpr (C % 2 == 0) {
     if (p.halves.data) {
-      with_lanes(p.halves.storage, [&](auto lanes) {
-        if constexpr (streams_halves<decltype(lanes)>) {
-          const hn::Twice<Half> both;
-          uint16_t* row = p.halves.data + r * p.halves.stride + c;
-          RAMIFY_UNROLL
-          for (int i = 0; i < R; ++i, row += p.halves.stride) {
-            RAMIFY_UNROLL
-            for (int l = 0; l < C; l += 2) {
-              const auto numbers = lanes.narrow_two(sum[i][l], sum[i][l + 1]);
-              if (streams) {
-                hn::Stream(numbers, both, row + l * kLanes);
-              } else {
-                hn::StoreU(numbers, both, row + l * kLanes);
-              }
-            }
-          }
-        }
+      return with_lanes(p.halves.storage, [&](auto lanes) {
+        if constexpr (streams_halves<decltype(lanes)>) narrow_tile(lanes, sum, p.halves, r, c, streams);
       });
-      return;
     }
   }
   RAMIFY_UNROLL
