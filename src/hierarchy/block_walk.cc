@@ -222,6 +222,7 @@ class BlockWalkBuilder {
     grove.num_families = static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin);
     BlockTotals& totals = walk_.totals;
     totals.grove_places = std::max<int64_t>(totals.grove_places, grove.num_places);
+    totals.grove_tiles = std::max<int64_t>(totals.grove_tiles, grove.num_leaf_tiles);
     if (grove.num_places > 0 || !grove.is_whole) totals.has_above = 1;
     see_families(grove);
     if (!grove.is_whole) see_roots(roots);

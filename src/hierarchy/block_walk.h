@@ -149,6 +149,7 @@ struct BlockTotals {
   int64_t block_tiles = 0;                    // most in a tile block
   int64_t has_wide = 0;                       // 1: a family of leaves in a grove has more than one tile
   int64_t has_above = 0;                      // 1: a leaf of a grove has something above it
+  int64_t grove_tiles = 0;                    // of leaves, most in one grove
 };
 
 // Views of the arrays below: on the device all but `stage_begin`, which the host walks.

@@ -151,6 +151,7 @@ void forward(const AttentionParams& params, const ForwardResult& result, void* s
   bare_leaves_forward(call, params, stream);
   if (params.tie == Tie::none) return untied_forward(call, params, stream);
   if (is_prefix(params)) return prefix_forward(call, params, stream);
+  if (takes_small_groves(params)) return small_groves_forward(call, params, stream);
   groves_leaves_forward(call, params, stream);
   groves_places_forward(call, params, stream);
   crown_up(call, params, stream);

@@ -1,38 +1,10 @@
 // Tied queries in groves, forward: what is above leaves comes to them.
-#include "kernels/cuda/grove.cuh"
+#include "kernels/cuda/grove_above.cuh"
 
 namespace ramify::cuda {
 namespace {
 
 constexpr int kRowsOfBlock = 256;
-
-// Eight channels of y and pi above a leaf.
-struct Above {
-  float y[8], mass;
-
-  __device__ Above(const Call& call, int head, int chunk, LeafAbove above) : mass(1) {
-#pragma unroll
-    for (float& x : y) x = 0;
-    if (above.place >= 0) add(call.place_y, call.place_local_mass, above.place * int64_t{call.heads} + head, chunk);
-    if (above.slot >= 0) add(call.y, call.mass, above.slot * int64_t{call.heads} + head, chunk);
-  }
-  // y(G) + pi(G) · (y + pi · x)
-  __device__ void add(const float* its_y, const float* its_mass, int64_t row, int chunk) {
-    const auto* from = reinterpret_cast<const float4*>(its_y + row * kChannels + 8 * chunk);
-    const float pi = its_mass[row];
-    const float4 a = from[0], b = from[1];
-    const float z[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) y[i] = z[i] + pi * y[i];
-    mass *= pi;
-  }
-  // y + pi · x, of the n-th two channels
-  template <class T>
-  __device__ uint32_t pair(int n, uint32_t x) const {
-    const float2 a = unpack2<T>(x);
-    return pack2<T>(y[2 * n] + mass * a.x, y[2 * n + 1] + mass * a.y);
-  }
-};
 
 // out = y + pi · a(leaf): eight lanes have eight rows, a chunk of eight channels each. The last rows come first: the
 // second-level cache may still have them.
@@ -68,8 +40,7 @@ __global__ void __launch_bounds__(256, 3) finish_kernel(const __grid_constant__ 
       last = its;
       from = Above(call, item.head, chunk, last);
     }
-    store16(out, make_uint4(from.pair<T>(0, x[i].x), from.pair<T>(1, x[i].y), from.pair<T>(2, x[i].z),
-                            from.pair<T>(3, x[i].w)));
+    store16(out, from.chunk<T>(x[i]));
   }
 }
 

@@ -1,154 +1,8 @@
-// Tied queries in groves, forward: leaves, 64 channels of a half type, a warp for a tile of 16 leaves and a head. Tiles
-// are independent of each other but for those of a family wider than a tile, which look at each other's keys. Twigs
-// that share a tile are kept apart by masks (docs/algorithm.md, section 2; docs/kernels.md).
-//
-// What leaves are given inside their family or twig goes to `value`, means and energies of those to their places.
-#include "kernels/cuda/grove_means.cuh"
-#include "kernels/cuda/twig.cuh"
+// The leaves of groves, forward, each tile for itself: what they are given inside their family or twig goes to `value`.
+#include "kernels/cuda/grove_leaves_forward.cuh"
 
 namespace ramify::cuda {
 namespace {
-
-template <class T, int kWarps>
-struct ForwardLeaves {
-  GroveView view;
-  uint32_t staging, scratch;  // of this warp: tiles of q, k and v, and 16 numbers
-
-  static constexpr int kStagedTiles = 3, kStagingBytes = kWarps * kStagedTiles * kTileBytes;
-  static constexpr int kMemory = kStagingBytes + kWarps * kRows * 4;
-  __device__ ForwardLeaves(const Call& call, const BlockGrove& grove, int head)
-      : view{call, grove, head},
-        staging(warp_of_thread() * kStagedTiles * kTileBytes),
-        scratch(kStagingBytes + 4 * warp_of_thread() * kRows) {}
-
-  using Means = FamilyMeans<T, false, GroveView>;
-  __device__ Means means() const { return {view, view, staging}; }
-
-  __device__ Tile staged(int array, int tiles_away = 0) const {
-    return {staging + (tiles_away * kStagedTiles + array) * kTileBytes};
-  }
-  __device__ void load(const GroveTile& tile) const {
-    const Call& call = view.call;
-    const int64_t leaf = view.leaf(tile.row);
-    load_tile<T>(staged(kQ).high, call.q, leaf, tile.num_rows, view.head);
-    load_tile<T>(staged(kK).high, call.k, leaf, tile.num_rows, view.head);
-    load_tile<T>(staged(kV).high, call.v, leaf, tile.num_rows, view.head);
-  }
-  __device__ float& number_of_row(int row) const { return shared_at<float>(scratch + 4 * row); }
-
-  // What a leaf is given, with include_self also by itself, through the tile of q, which is no longer needed.
-  __device__ void store(const TileRows& rows, const float (&values)[8][4]) const {
-    const Call& call = view.call;
-    store_rows(call.value, rows.tile, values);
-    if (call.value.data == call.out.data || from_lane(rows.family_place, 0) >= 0) return;
-    // below the root of a tree that is all; two trees never share a tile
-    if (GroveView::is_tree(view.family(rows.first_family()))) store_rows(call.out, rows.tile, values);
-  }
-  __device__ void store_rows(const Rows& to, const GroveTile& tile, const float (&values)[8][4]) const {
-    store_tile<T>(to, view.leaf(tile.row), tile.num_rows, view.head, staged(kQ).high, values);
-  }
-
-  __device__ void attend_family_of_16(const TileRows& rows, int place) const {
-    wait_for_tiles();
-    means().fold_16(place);
-    float s[2][4] = {};
-    add_scores<T, false>(s, staged(kQ), staged(kK));
-    TileSoftmax softmax;
-    softmax.take(FullSight{view.call.include_self}, view.call.scale, s);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
-    float values[8][4] = {};
-    add_product<T, false>(values, split_weights<T>(s), staged(kV));
-    store_tile<T>(view.call.value, view.leaf(rows.tile.row), kRows, view.head, staged(kQ).high, values);
-    float sum = softmax.log_sum(0) + softmax.log_sum(1);
-#pragma unroll
-    for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (lane_of_thread() == 0) view.call.place_energy[view.place_row(place)] = sum / kRows;
-  }
-  __device__ void attend_twigs(const TileRows& rows) const {
-    const TwigSight sight(view, rows);
-    wait_for_tiles();
-    means().fold(rows);
-    float s[2][4] = {}, total[2], values[8][4] = {};
-    add_scores<T, false>(s, staged(kQ), staged(kK));
-    weigh_twigs(sight, rows.tile.num_levels, view.call.scale, s, total);
-    add_product<T, false>(values, split_weights<T>(s), staged(kV));
-    store(rows, values);
-    if (lane_of_thread() % 4 == 0) number_of_row(row_of(0)) = total[0], number_of_row(row_of(1)) = total[1];
-    __syncwarp();
-    means().fold_energies(rows, number_of_row(lane_of_thread() % kRows));
-  }
-
-  // Families of several tiles: the warp of each has its rows and looks at the keys of all. Every warp of the block
-  // comes here.
-  __device__ void attend_wide(const TileRows& rows, bool is_wide) const {
-    const GroveTile& tile = rows.tile;
-    const int first = (tile.key - tile.row) / kRows, num_tiles = (tile.num_keys + kRows - 1) / kRows;
-    float values[8][4];
-    wait_for_tiles();
-    __syncthreads();
-    if (is_wide) {
-      for (int a = -first; a < 3; a += num_tiles) fold_wide(rows, a, first, num_tiles);
-      const RowSight sight(tile, view.call);
-      TileSoftmax softmax;
-#pragma unroll
-      for (int i = 0; i < 32; ++i) values[i / 4][i % 4] = 0;
-      for (int t = 0; t < num_tiles; ++t) {
-        float s[2][4] = {}, factor[2];
-        add_scores<T, false>(s, staged(kQ), staged(kK, first + t));
-        softmax.add(sight, tile.key + t * kRows, view.call.scale, s, factor);
-        scale_rows(values, factor);
-        add_product<T, false>(values, split_weights<T>(s), staged(kV, first + t));
-      }
-      const float inverse[2] = {softmax.inverse(0), softmax.inverse(1)};
-      scale_rows(values, inverse);
-      if (lane_of_thread() % 4 == 0) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          number_of_row(row_of(h)) = softmax.log_sum(h);
-          if (row_of(h) >= tile.num_rows) continue;
-          view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))] = softmax.parts(h);
-        }
-      }
-    }
-    __syncthreads();  // nobody looks at what is staged any more
-    if (!is_wide) return;
-    store(rows, values);
-    if (view.call.value_rest.data) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        float &x = values[i / 2][i % 2 * 2], &y = values[i / 2][i % 2 * 2 + 1];
-        const float2 taken = unpack2<T>(pack2<T>(x, y));
-        x -= taken.x, y -= taken.y;
-      }
-      store_rows(view.call.value_rest, tile, values);
-    }
-    if (first != 0) return;
-    float sum = 0;
-    for (int row = lane_of_thread(); row < tile.num_keys; row += 32) sum += number_of_row(row);
-    sum = warp_sum(sum) * fast_inverse(static_cast<float>(tile.num_keys));
-    if (lane_of_thread() == 0) means().deliver_energy(rows.family, rows.family_place, sum);
-  }
-  // The mean of one array over such a family.
-  __device__ void fold_wide(const TileRows& rows, int array, int first, int num_tiles) const {
-    const float ones[1][2][2] = {{{1, 1}, {1, 1}}};
-    float2 total = make_float2(0, 0);
-    for (int t = 0; t < num_tiles; ++t) {
-      float2 sum[1];
-      Means::sum_rows(ones, staged(array, first + t), sum);
-      total.x += sum[0].x, total.y += sum[0].y;
-    }
-    means().put_mean(array, rows.first_family(), from_lane(rows.family_place, 0),
-                     fast_inverse(static_cast<float>(rows.tile.num_keys)), total);
-  }
-  __device__ static void scale_rows(float (&values)[8][4], const float (&factor)[2]) {
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) values[n][i] *= factor[i / 2];
-    }
-  }
-};
 
 // That share a multiprocessor.
 template <int kWarps>
@@ -162,7 +16,10 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
   wait_for_kernels_before();
   const WarpTile own(call);
   if (!kHasWide && !own.is_there()) return;
-  const ForwardLeaves<T, kWarps> leaves(call, call.groves[own.block.grove], own.head);
+  using Leaves = ForwardLeaves<T, Values::leave>;
+  const uint32_t staging = warp_of_thread() * Leaves::kStagedTiles * kTileBytes;
+  const uint32_t scratch = kWarps * Leaves::kStagedTiles * kTileBytes + 4 * warp_of_thread() * kRows;
+  const Leaves leaves{{call, call.groves[own.block.grove], own.head}, {staging}, scratch};
   TileRows rows;
   if (own.is_there()) {
     const GroveTile tile = own.tile(call);
@@ -170,14 +27,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
     rows = leaves.view.leaf_rows(tile);
   }
   const bool is_wide = kHasWide && own.is_there() && rows.tile.num_keys > kRows;
-  if (own.is_there() && !is_wide) {
-    const int place = from_lane(rows.family_place, 0);
-    if (!call.is_causal && place >= 0 && rows.is_one_family_of_16()) {
-      leaves.attend_family_of_16(rows, place);
-    } else {
-      leaves.attend_twigs(rows);
-    }
-  }
+  if (own.is_there() && !is_wide) leaves.attend(rows, NothingNext());
   if constexpr (kHasWide) {
     if (own.block.has_wide) leaves.attend_wide(rows, is_wide);
   }
@@ -187,8 +37,9 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
 
 void groves_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   with_tile_blocks(params, [&]<class T, int kWarps, bool kHasWide>() {
-    launch(grove_leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
-           ForwardLeaves<T, kWarps>::kMemory, stream, call);
+    constexpr int kMemory = kWarps * (ForwardLeaves<T, Values::leave>::kStagedTiles * kTileBytes + 4 * kRows);
+    launch(grove_leaves_forward_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32, kMemory, stream,
+           call);
   });
 }
 

@@ -5,18 +5,29 @@
 
 namespace ramify::cuda {
 
+// Where the tiles of q, k and v are: one behind the other, or q for itself.
+template <bool kSplit>
+struct TilesInARow {
+  uint32_t q;
+
+  __device__ Tile operator[](int array) const {
+    const uint32_t high = q + (kSplit ? 2 : 1) * array * kTileBytes;
+    return {high, high + kTileBytes};
+  }
+};
+struct TilesApart {
+  uint32_t q, k;  // that of v is behind that of k
+
+  __device__ Tile operator[](int array) const { return {array == kQ ? q : k + (array - kK) * kTileBytes}; }
+};
+
 // Sums of rows are products with a matrix of ones, or of sizes. `Tables` tells of the families: those of leaves and
 // those of places differ in where that is. Rows of places are split.
-template <class T, bool kSplit, class Tables>
+template <class T, bool kSplit, class Tables, class Tiles>
 struct FamilyMeans {
   const GroveView& view;
   const Tables& tables;
-  uint32_t tiles;  // of q, k and v, one behind the other
-
-  __device__ Tile tile(int array) const {
-    const uint32_t high = tiles + (kSplit ? 2 : 1) * array * kTileBytes;
-    return {high, high + kTileBytes};
-  }
+  Tiles tiles;
 
   // Where the mean of an array goes: to a place, or to a root of the grove; nowhere for a tree.
   struct Target {
@@ -85,7 +96,7 @@ struct FamilyMeans {
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
       float2 sum[1];
-      sum_rows(ones, tile(a), sum);
+      sum_rows(ones, tiles[a], sum);
       write_split<T>(view.call.place_mean, row + a, make_float2(sum[0].x / kRows, sum[0].y / kRows));
     }
   }
@@ -102,7 +113,7 @@ struct FamilyMeans {
         its_size[h][i / 2][i % 2] = is_its ? size[i / 2][i % 2] : 0.0f;
       }
     }
-    sum_rows(its_size, tile(array), sum);
+    sum_rows(its_size, tiles[array], sum);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int place = from_lane(rows.family_place, ends[h]), count = h == 0 ? split : rows.tile.num_rows - split;
@@ -132,7 +143,7 @@ struct FamilyMeans {
       }
       high[i] = pack2<T>(x[0], x[1]), low[i] = rest_of<T>(x[0], x[1], high[i]);
     }
-    const uint32_t at = left_cell(tile(array).high);
+    const uint32_t at = left_cell(tiles[array].high);
 #pragma unroll
     for (int n = 0; n < 8; n += 2) {
       float c[2][4] = {};

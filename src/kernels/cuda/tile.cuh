@@ -183,10 +183,9 @@ __device__ __forceinline__ void load_tile(uint32_t tile, const Rows& rows, int64
   }
 }
 
-// A result as rows of a tensor, through a tile of shared memory, so that whole lines are written.
+// A result as a tile.
 template <class T>
-__device__ __forceinline__ void store_tile(const Rows& rows, int64_t first, int count, int head, uint32_t tile,
-                                           const float (&c)[8][4]) {
+__device__ __forceinline__ void put_tile(uint32_t tile, const float (&c)[8][4]) {
   const uint32_t own = cell(tile, lane_of_thread() / 4, 0) + 4 * (lane_of_thread() % 4);
   __syncwarp();
 #pragma unroll
@@ -197,6 +196,10 @@ __device__ __forceinline__ void store_tile(const Rows& rows, int64_t first, int 
     }
   }
   __syncwarp();
+}
+// A tile as rows of a tensor, whole lines.
+template <class T>
+__device__ __forceinline__ void write_tile(const Rows& rows, int64_t first, int count, int head, uint32_t tile) {
   T* to = lane_chunk<T>(rows, first, head);
   const int64_t step = 4 * rows.row_stride;
 #pragma unroll
@@ -205,6 +208,13 @@ __device__ __forceinline__ void store_tile(const Rows& rows, int64_t first, int 
       *reinterpret_cast<uint4*>(to) = shared_at<uint4>(lane_cell(tile, i));
     }
   }
+}
+// A result as rows of a tensor, through a tile.
+template <class T>
+__device__ __forceinline__ void store_tile(const Rows& rows, int64_t first, int count, int head, uint32_t tile,
+                                           const float (&c)[8][4]) {
+  put_tile<T>(tile, c);
+  write_tile<T>(rows, first, count, head, tile);
 }
 
 // The same without shared memory: neighbouring lanes exchange halves, so that each has four channels.

@@ -1,0 +1,44 @@
+// What comes down to a leaf of a grove.
+#pragma once
+
+#include "kernels/cuda/grove.cuh"
+
+namespace ramify::cuda {
+
+// Eight channels of y and pi above a leaf.
+struct Above {
+  float y[8], mass;
+
+  Above() = default;
+  __device__ Above(const Call& call, int head, int chunk, LeafAbove above) : mass(1) {
+#pragma unroll
+    for (float& x : y) x = 0;
+    if (above.place >= 0) add(call.place_y, call.place_local_mass, above.place * int64_t{call.heads} + head, chunk);
+    if (above.slot >= 0) add(call.y, call.mass, above.slot * int64_t{call.heads} + head, chunk);
+  }
+  // y(G) + pi(G) · (y + pi · x)
+  __device__ void add(const float* its_y, const float* its_mass, int64_t row, int chunk) {
+    const auto* from = reinterpret_cast<const float4*>(its_y + row * kChannels + 8 * chunk);
+    const float pi = its_mass[row];
+    const float4 a = from[0], b = from[1];
+    const float z[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = z[i] + pi * y[i];
+    mass *= pi;
+  }
+  // y + pi · x
+  template <class T>
+  __device__ uint4 chunk(uint4 x) const {
+    return make_uint4(pair<T>(0, x.x), pair<T>(1, x.y), pair<T>(2, x.z), pair<T>(3, x.w));
+  }
+
+ private:
+  // of the n-th two channels
+  template <class T>
+  __device__ uint32_t pair(int n, uint32_t x) const {
+    const float2 a = unpack2<T>(x);
+    return pack2<T>(y[2 * n] + mass * a.x, y[2 * n + 1] + mass * a.y);
+  }
+};
+
+}  // namespace ramify::cuda
