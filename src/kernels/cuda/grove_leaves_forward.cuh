@@ -39,9 +39,7 @@ struct ForwardLeaves {
     const Rows& from = array == kQ ? call.q : array == kK ? call.k : call.v;
     load_tile<T>(staged(array).high, from, view.leaf(tile.row), tile.num_rows, view.head);
   }
-  __device__ void load(const GroveTile& tile) const {
-    load(kQ, tile), load(kK, tile), load(kV, tile);
-  }
+  __device__ void load(const GroveTile& tile) const { load(kQ, tile), load(kK, tile), load(kV, tile); }
   __device__ float& number_of_row(int row) const { return shared_at<float>(scratch + 4 * row); }
 
   // What a leaf is given, with include_self also by itself, through the tile of q, which is no longer needed.

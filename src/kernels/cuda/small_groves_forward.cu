@@ -1,6 +1,6 @@
-// Tied queries in small groves, forward, in one launch: a block has a grove and a head, does the leaves, then the places,
-// up and down, and finishes the leaves, whose a(leaf) stayed in shared memory. So q, k and v are read once and `out` is
-// written once (docs/kernels.md).
+// Tied queries in small groves, forward, in one launch: a block has a grove and a head, does the leaves, then the
+// places, up and down, and finishes the leaves, whose a(leaf) stayed in shared memory. So q, k and v are read once and
+// `out` is written once (docs/kernels.md).
 #include "kernels/cuda/grove_above.cuh"
 #include "kernels/cuda/grove_leaves_forward.cuh"
 #include "kernels/cuda/grove_places_forward.cuh"
@@ -11,8 +11,9 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kMostTiles = 32;  // of leaves
 
-// Where things lie in shared memory: the tables of places, what is staged (tiles of k and v of each warp's leaves, later
-// of places), 16 numbers of each warp, and the leaves: tiles of q, which become a(leaf), and the place above each row.
+// Where things lie in shared memory: the tables of places, what is staged (tiles of k and v of each warp's leaves,
+// later of places), 16 numbers of each warp, and the leaves: tiles of q, which become a(leaf), and the place above each
+// row.
 struct SmallGroveMemory {
   int most_places, most_tiles;
 
