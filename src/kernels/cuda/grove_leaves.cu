@@ -9,7 +9,7 @@ namespace {
 template <class T, int kWarps>
 struct BackwardLeaves {
   GroveView view;
-  uint32_t staging;  // of this warp: tiles of q, k, v, grad_out, and three rows from above
+  uint32_t staging;  // of this warp: tiles of q, k, v, grad_out, and three rows from above of one family
 
   static constexpr int kStagedTiles = 4, kAbove = kStagedTiles * kTileBytes, kWarpMemory = kAbove + 3 * kChannels * 4;
   static constexpr int kMemory = kWarps * kWarpMemory;
@@ -52,24 +52,43 @@ struct BackwardLeaves {
       c[n][2 * h] += part * x.x, c[n][2 * h + 1] += part * x.y;
     }
   }
-  // Where all rows are of one family these are staged.
-  __device__ void load_above(const TileRows& rows) const {
-    const int f = rows.first_family(), place = from_lane(rows.family_place, 0), lane = lane_of_thread();
+  // Where the rows are of one family or two these are staged: those of one from the beginning, those of two in the tile
+  // of v, when that is no longer needed.
+  static constexpr int kAboveBytes = 3 * kChannels * 4;
+  __device__ void load_above(const TileRows& rows, int row, uint32_t to) const {
+    const int f = from_lane(rows.family, row), place = from_lane(rows.family_place, row), lane = lane_of_thread();
     const GroveFamily family = place >= 0 ? GroveFamily() : view.family(f);
 #pragma unroll
     for (int i = lane; i < 3 * kRows; i += 32) {
       const auto array = static_cast<PlaceArray>(i / kRows);
       const float* from = place >= 0 ? view.call.place_gradient + (3 * view.place_row(place) + array) * kChannels
                                      : root_gradient(view, family, array);
-      const uint32_t to = staging + kAbove + 16 * i;
-      from ? copy_async16(to, from + 4 * (i % kRows)) : zero16(to);
+      from ? copy_async16(to + 16 * i, from + 4 * (i % kRows)) : zero16(to + 16 * i);
     }
+  }
+  __device__ void load_both_above(const TileRows& rows) const {
+    __syncwarp();
+    load_above(rows, 0, staged(kV).high);
+    load_above(rows, rows.tile.num_rows - 1, staged(kV).high + kAboveBytes);
   }
   __device__ void share_staged(float part, PlaceArray array, float (&c)[8][4]) const {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const float2 x = shared_at<float2>(staging + kAbove + 4 * (array * kChannels + column_of(n, 0)));
       c[n][0] = c[n][2] = part * x.x, c[n][1] = c[n][3] = part * x.y;
+    }
+  }
+  // Of two families, with the first row of the second.
+  __device__ void share_staged(int second, const RowFamily (&its)[2], PlaceArray array, float (&c)[8][4]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float part = fast_inverse(static_cast<float>(max(its[h].size, 1)));
+      const uint32_t from = staged(kV).high + (row_of(h) >= second ? kAboveBytes : 0) + 4 * array * kChannels;
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const float2 x = shared_at<float2>(from + 4 * column_of(n, 0));
+        c[n][2 * h] = part * x.x, c[n][2 * h + 1] = part * x.y;
+      }
     }
   }
 
@@ -113,32 +132,36 @@ struct BackwardLeaves {
     float s[2][4] = {}, grad_p[2][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));
     add_scores<T, false>(grad_p, staged(kGradY), staged(kV));
-    differentiate_scores(rows, sight, its, from, s, grad_p);
     constexpr bool kIsFull = std::is_same_v<Sight, FullSight>;
-    const bool is_one = kIsFull || rows.num_families() == 1;
+    const int num_families = kIsFull ? 1 : rows.num_families();
+    if (num_families == 2) load_both_above(rows);
+    differentiate_scores(rows, sight, its, from, s, grad_p);
+    if (num_families == 2) wait_for_tiles();
     const float part = kIsFull ? 1.0f / kRows : fast_inverse(static_cast<float>(tile.num_rows));
+    const int second = from_lane(rows.end(), 0) - tile.row;
     const auto share_with_rows = [&](PlaceArray array, float(&c)[8][4]) {
-      if (is_one) return share_staged(part, array, c);
+      if (num_families == 1) return share_staged(part, array, c);
+      if (num_families == 2) return share_staged(second, its, array, c);
       share(its[0], array, c, 0), share(its[1], array, c, 1);
     };
-    // v is no longer needed: results go through its tile
+    // a result goes through the tile that only it needs
     {
       float c[8][4] = {};
       share_with_rows(kV, c);
       add_gradient<T, false, true>(c, grad_p, staged(kGradY));
-      store(call.grad_v, tile, kV, c);
+      store(call.grad_v, tile, kGradY, c);
     }
     {
       float c[8][4] = {};
       share_with_rows(kQ, c);
       add_gradient<T, false, false>(c, s, staged(kK));
-      store(call.grad_q, tile, kV, c);
+      store(call.grad_q, tile, kK, c);
     }
     {
       float c[8][4] = {};
       share_with_rows(kK, c);
       add_gradient<T, false, true>(c, s, staged(kQ));
-      store(call.grad_k, tile, kV, c);
+      store(call.grad_k, tile, kQ, c);
     }
   }
   __device__ void store(const Rows& rows, const GroveTile& tile, PlaceArray through, const float (&c)[8][4]) const {
@@ -226,7 +249,7 @@ struct BackwardLeaves {
     if (own.is_there()) {
 #pragma unroll
       for (int a = 0; a < kStagedTiles; ++a) load(a, rows.tile.row, rows.tile.num_rows);
-      if (rows.num_families() == 1) load_above(rows);
+      if (rows.num_families() == 1) load_above(rows, 0, staging + kAbove);
     }
     if (kHasWide && own.block.has_wide) {
       wait_for_tiles();

@@ -159,11 +159,10 @@ struct ForwardLeaves {
   }
   // The mean of one array over such a family.
   __device__ void fold_wide(const TileRows& rows, int array, int first, int num_tiles) const {
-    const float ones[1][2][2] = {{{1, 1}, {1, 1}}};
     float2 total = make_float2(0, 0);
     for (int t = 0; t < num_tiles; ++t) {
       float2 sum[1];
-      Means::sum_rows(ones, staged(array, first + t), sum);
+      Means::sum_rows(Means::ones(), staged(array, first + t), sum);
       total.x += sum[0].x, total.y += sum[0].y;
     }
     means().put_mean(array, rows.first_family(), from_lane(rows.family_place, 0),

@@ -62,22 +62,33 @@ struct FamilyMeans {
       multiply_add<T>(c[0], high, b[0], b[1]), multiply_add<T>(c[1], high, b[2], b[3]);
     }
   }
-  // The sums over a tile's only family, or over its two, of one array: rows h of the product with the sizes are all the
-  // sum of family h, of which lane l takes channels 2 · l and 2 · l + 1.
-  template <int kFamilies>
-  __device__ static void sum_rows(const float (&size)[kFamilies][2][2], const Tile& tile, float2 (&sum)[kFamilies]) {
+  // A matrix of sizes as the left side of a product: its rows h are all those of family h, of one or two.
+  struct Sizes {
     uint32_t high[4], low[4];
+  };
+  template <int kFamilies>
+  __device__ static Sizes sizes_of(const float (&size)[kFamilies][2][2]) {
+    Sizes result;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto& its = size[i % kFamilies][i / 2];
-      high[i] = pack2<T>(its[0], its[1]);
-      low[i] = rest_of<T>(its[0], its[1], high[i]);
+      result.high[i] = pack2<T>(its[0], its[1]);
+      result.low[i] = rest_of<T>(its[0], its[1], result.high[i]);
     }
+    return result;
+  }
+  __device__ static Sizes ones() {
+    const float size[1][2][2] = {{{1, 1}, {1, 1}}};
+    return sizes_of(size);
+  }
+  // Their sums of one array, of which lane l takes channels 2 · l and 2 · l + 1.
+  template <int kFamilies>
+  __device__ static void sum_rows(const Sizes& size, const Tile& tile, float2 (&sum)[kFamilies]) {
     const uint32_t at = left_cell(tile.high);
 #pragma unroll
     for (int n = 0; n < 8; n += 2) {
       float c[2][4] = {};
-      add_rows(high, low, at ^ (n << 4), tile.low - tile.high, c);
+      add_rows(size.high, size.low, at ^ (n << 4), tile.low - tile.high, c);
 #pragma unroll
       for (int h = 0; h < kFamilies; ++h) {
         if (lane_of_thread() / 4 == n) sum[h] = make_float2(c[0][2 * h], c[0][2 * h + 1]);
@@ -91,20 +102,19 @@ struct FamilyMeans {
   }
   // Of a tile that is one family of 16 leaves, which has a place.
   __device__ void fold_16(int place) const {
-    const float ones[1][2][2] = {{{1, 1}, {1, 1}}};
     const int64_t row = 3 * view.place_row(place);
 #pragma unroll
     for (int a = 0; a < 3; ++a) {
       float2 sum[1];
-      sum_rows(ones, tiles[a], sum);
+      sum_rows(ones(), tiles[a], sum);
       write_split<T>(view.call.place_mean, row + a, make_float2(sum[0].x / kRows, sum[0].y / kRows));
     }
   }
-  __device__ void fold_two(int array, const TileRows& rows, const float (&size)[2][2]) const {
-    const int first = rows.first_family(), ends[2] = {0, rows.tile.num_rows - 1};
-    const int split = from_lane(rows.end(), 0) - rows.tile.row;  // where the second begins
-    float its_size[2][2][2];
-    float2 sum[2];
+  // Of arrays [begin, 3), every step-th, in a tile of one family or two.
+  __device__ void fold_two(const TileRows& rows, const float (&size)[2][2], int begin, int step) const {
+    const int first = rows.first_family(), split = from_lane(rows.end(), 0) - rows.tile.row;  // the second begins there
+    const int places[2] = {from_lane(rows.family_place, 0), from_lane(rows.family_place, rows.tile.num_rows - 1)};
+    float its_size[2][2][2], inverse[2] = {0, 0};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -112,22 +122,24 @@ struct FamilyMeans {
         const bool is_its = (column_of(i / 2, i % 2) >= split) == (h == 1);
         its_size[h][i / 2][i % 2] = is_its ? size[i / 2][i % 2] : 0.0f;
       }
-    }
-    sum_rows(its_size, tiles[array], sum);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int place = from_lane(rows.family_place, ends[h]), count = h == 0 ? split : rows.tile.num_rows - split;
+      const int count = h == 0 ? split : rows.tile.num_rows - split;
       if (count == 0) continue;
-      const float inverse = fast_inverse(static_cast<float>(kSplit ? tables.family(first + h).size : count));
-      put_mean(array, first + h, place, inverse, sum[h]);
+      inverse[h] = fast_inverse(static_cast<float>(kSplit ? tables.family(first + h).size : count));
+    }
+    const Sizes weights = sizes_of(its_size);
+#pragma unroll 1
+    for (int a = begin; a < 3; a += step) {
+      float2 sum[2];
+      sum_rows(weights, tiles[a], sum);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (inverse[h] != 0) put_mean(a, first + h, places[h], inverse[h], sum[h]);
+      }
     }
   }
   // Of any families in a tile, of which there are at most eight: the product of who belongs to whom with the array.
-  __device__ void fold(int array, const TileRows& rows) const {
+  __device__ void fold_many(int array, const TileRows& rows, const float (&size)[2][2]) const {
     const int first = rows.first_family(), count = rows.num_families();
-    float size[2][2];
-    sizes(rows, size);
-    if (count <= 2) return fold_two(array, rows, size);
     const bool is_there = row_of(0) < count;
     const GroveFamily family = is_there ? tables.family(first + row_of(0)) : GroveFamily();
     const Target target = is_there ? target_of(array, first + row_of(0), family.place) : Target();
@@ -154,9 +166,13 @@ struct FamilyMeans {
       }
     }
   }
-  __device__ void fold(const TileRows& rows) const {
+  // All arrays, or from the begin-th on every step-th.
+  __device__ void fold(const TileRows& rows, int begin = 0, int step = 1) const {
+    float size[2][2];
+    sizes(rows, size);
+    if (rows.num_families() <= 2) return fold_two(rows, size, begin, step);
 #pragma unroll 1
-    for (int a = 0; a < 3; ++a) fold(a, rows);
+    for (int a = begin; a < 3; a += step) fold_many(a, rows, size);
   }
 
   // The mean over each family, by sizes, of a number of the lane's row.

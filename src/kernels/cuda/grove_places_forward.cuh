@@ -71,10 +71,9 @@ struct ForwardPlaces {
   __device__ void take_part(const GroveTile& tile) const {
     const TileRows rows = view.place_rows(tile, tables);
     const Means means = {view, tables, tiles()};
-#pragma unroll 1
-    for (int part = team.part(); part < kParts; part += team.size) {
-      part == 0 ? attend(rows, means) : means.fold(part - 1, rows);
-    }
+    if (team.part() == 0) attend(rows, means);
+    const int array = (team.part() == 0 ? team.size : team.part()) - 1;  // its first: attention is a part, too
+    if (array <= kV) means.fold(rows, array, team.size);
   }
   // The places of a tile attend inside their families: a(C), or below the roots already y(C), and energies.
   __device__ void attend(const TileRows& rows, const Means& means) const {

@@ -113,6 +113,10 @@ struct SumsOfGrove {
     const GroveTile& tile = rows.tile;
     const auto is_last = rows.family >= 0 && rows.end() == tile.row + lane_of_thread() + 1;
     const unsigned ends = __ballot_sync(0xffffffffu, is_last);
+    // a tile has mostly two families: theirs come with the rows
+    const int first_place = from_lane(rows.family_place, 0), last_row = tile.num_rows - 1;
+    const FamilyValue of_first = family_value(first_place);
+    const FamilyValue of_last = family_value(from_lane(rows.family_place, last_row));
     uint32_t grad[kRows], value[kRows];
     const T* from = view.row_of_leaf<T>(view.call.grad_out, tile.row) + 2 * lane_of_thread();
     const T* from_value = view.row_of_leaf<T>(view.call.value, tile.row) + 2 * lane_of_thread();
@@ -131,7 +135,8 @@ struct SumsOfGrove {
       add(unpack2<T>(grad[r]), unpack2<T>(value[r]), sum, gain);
       if ((ends >> r & 1) == 0) continue;
       const int place = from_lane(rows.family_place, r), size = from_lane(rows.end() - rows.begin(), r);
-      deliver_leaves(from_lane(rows.family, r), place, size, sum, gain, family_value(place));
+      const FamilyValue its = r == last_row ? of_last : place == first_place ? of_first : family_value(place);
+      deliver_leaves(from_lane(rows.family, r), place, size, sum, gain, its);
       sum = make_float2(0, 0), gain = 0;
     }
   }

@@ -19,6 +19,7 @@ struct TwigSight {
   // For the two rows of this thread, bit 16 · h + 8 · n + j: the columns that they see, and those of their child.
   uint32_t seen = 0, child = 0;
   float inverse[2] = {1, 1};  // 1 / |C|
+  bool is_of_pairs = false;   // every child is rows 2i and 2i + 1
 
   __device__ TwigSight(const GroveView& view, const TileRows& rows)
       : own(rows.family >= 0 ? 1u << lane_of_thread() : 0),
@@ -29,7 +30,8 @@ struct TwigSight {
     next();
   }
   __device__ void next() {
-    const uint32_t family = outer.x & 0xffff;
+    const uint32_t family = outer.x & 0xffff, pair = 3u << (lane_of_thread() & ~1);
+    is_of_pairs = __all_sync(0xffffffffu, own == 0 || inner == pair);
     uint32_t keys = family & ~inner;
     if (is_causal) keys &= (inner & -inner) - 1;
     if (sees_itself && inner == own && family != own) keys |= own;
@@ -57,6 +59,11 @@ struct TwigSight {
 
   // The mean over each row's child of a number of the rows.
   __device__ void average(float (&x)[2]) const {
+    if (is_of_pairs) {
+#pragma unroll
+      for (float& its : x) its = 0.5f * (its + row_beside(its));
+      return;
+    }
     float column[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) column[i] = from_lane(x[i / 2], 8 * (lane_of_thread() % 4) + 4 * (i % 2));
@@ -72,10 +79,18 @@ struct TwigSight {
   }
   // The mean over each pair of children of a matrix.
   __device__ void average(float (&x)[2][4]) const {
-    average_columns(x), average_columns(x);
+    if (!is_of_pairs) return average_columns(x), average_columns(x);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float &a = x[i / 2][i % 2 * 2], &b = x[i / 2][i % 2 * 2 + 1];
+      const float sum = a + b;
+      a = b = 0.25f * (sum + row_beside(sum));
+    }
   }
 
  private:
+  // Of row 2i the number of row 2i + 1, and the other way round.
+  __device__ static float row_beside(float x) { return __shfl_xor_sync(0xffffffffu, x, 4); }
   // The same over columns; the result is transposed. Three numbers of bfloat16 are one of float32.
   __device__ void average_columns(float (&x)[2][4]) const {
     uint32_t ones[4];
