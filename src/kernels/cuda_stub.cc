@@ -14,6 +14,9 @@ const char* why_not(const AttentionParams&) {
 bool takes_groves(const AttentionParams&) {
   return false;
 }
+bool takes_small_groves(const AttentionParams&) {
+  return false;
+}
 int64_t saved_size(const AttentionParams&, Keep) {
   return 0;
 }

@@ -140,9 +140,19 @@ std::vector<NamedForest> forests() {
                             family_of(5, {family_of(2, {kTwig, kTriple}), kTwig}), comb(15), comb(4), kTriple}) {
     twigs.insert(twigs.end(), tree.begin(), tree.end());
   }
+  // groves of several trees, which share tables but no tiles, with leaves among inner nodes
+  Array small_trees;
+  for (int64_t i = 0; i < 3; ++i) {
+    for (const Array& tree : {family_of(3, {kTwig, kLeaf, sentence}), kLeaf, family_of(16, {kLeaf}),
+                              family_of(2, {family_of(5, {family_of(4, {kPair}), kLeaf}), family_of(16, {kLeaf})})}) {
+      small_trees.insert(small_trees.end(), tree.begin(), tree.end());
+    }
+  }
   return {
       {"sixteens", windows(Array{300, 64, 65, 16}, Branching::parse("16*"))},
       {"whole_512", windows(Array{512, 300}, Branching::parse("16*"))},
+      {"larger_than_small", windows(Array{513, 30}, Branching::parse("16*"))},
+      {"small_trees", from_nested(small_trees)},
       {"many_leaves", windows(Array{1100}, Branching::parse("16*"))},
       {"binary", windows(Array{130}, Branching::parse("2*"))},
       {"mixed_windows", windows(Array{200, 90, 300}, Branching::parse("2,4,8,16"))},
@@ -282,14 +292,9 @@ TEST_F(CudaAttention, TakesAnyStrides) {
   }
 }
 
-TEST_F(CudaAttention, KeepsNaNInItsTree) {
+// One NaN in each tree in turn.
+void expect_nan_in_its_tree(const NamedForest& named) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  Array preorder;
-  for (const Array& tree : {kTriple, kLeaf, family_of(3, {kPair, kTriple, kLeaf}), comb(30), family_of(66, {kLeaf}),
-                            family_of(4, {kLeaf, kPair}), kLeaf}) {
-    preorder.insert(preorder.end(), tree.begin(), tree.end());
-  }
-  const NamedForest named = {"trees", from_nested(preorder)};
   const Array begin = named.forest.tree_leaf_begin();
   for (const AttentionMode& mode : modes()) {
     for (const int64_t dim : {3, 64}) {
@@ -317,6 +322,38 @@ TEST_F(CudaAttention, KeepsNaNInItsTree) {
         EXPECT_EQ(std::isnan(outcome.energy[tree]), sees_something) << c << " tree " << tree;
       }
     }
+  }
+}
+
+TEST_F(CudaAttention, KeepsNaNInItsTree) {
+  Array small, preorder;
+  for (const Array& tree :
+       {kTriple, kLeaf, family_of(3, {kPair, kTriple, kLeaf}), family_of(3, {kTwig, kLeaf, comb(9)}),
+        family_of(4, {kLeaf, kPair}), family_of(2, {family_of(16, {kLeaf})}), kLeaf}) {
+    small.insert(small.end(), tree.begin(), tree.end());
+  }
+  for (const Array& tree : {kTriple, kLeaf, family_of(3, {kPair, kTriple, kLeaf}), comb(30), family_of(66, {kLeaf}),
+                            family_of(4, {kLeaf, kPair}), kLeaf}) {
+    preorder.insert(preorder.end(), tree.begin(), tree.end());
+  }
+  expect_nan_in_its_tree({"small_trees", from_nested(small)});
+  expect_nan_in_its_tree({"trees", from_nested(preorder)});
+}
+
+// What is done in one launch has no crown, no wide families, and something above its twigs.
+TEST_F(CudaAttention, TakesSmallGrovesWhereTheyAre) {
+  const std::pair<NamedForest, bool> forests[] = {
+      {{"largest", windows(Array{512, 3}, Branching::parse("16*"))}, true},
+      {{"larger", windows(Array{513, 3}, Branching::parse("16*"))}, false},
+      {{"ragged", from_nested(family_of(3, {kTwig, kLeaf, family_of(16, {kLeaf})}))}, true},
+      {{"twig", from_nested(kTwig)}, false},
+      {{"wide", from_nested(family_of(3, {kTwig, kLeaf, family_of(17, {kLeaf})}))}, false},
+      {{"crown", from_nested(family_of(17, {family_of(16, {kLeaf})}))}, false}};
+  for (const auto& [named, is_small] : forests) {
+    AttentionCase c = case_of(named, {});
+    c.heads = c.key_heads = 1, c.dim = c.value_dim = 64, c.position_dim = 0;
+    AttentionArrays arrays = random_arrays(c, 10);
+    EXPECT_EQ(cuda::takes_small_groves(CudaCase(c, arrays, Storage::bfloat16).params()), is_small) << c;
   }
 }
 

@@ -111,7 +111,6 @@ void untied_forward(const Call& call, const AttentionParams& params, cudaStream_
 void untied_backward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 
 // Groves. Small ones in one launch, or leaves, places and what comes down to the leaves for themselves.
-bool takes_small_groves(const AttentionParams& params);
 void small_groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_leaves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);
 void groves_places_forward(const Call& call, const AttentionParams& params, cudaStream_t stream);

@@ -159,7 +159,8 @@ struct ForwardPlaces {
     for (int r = 0; r < grove.num_rounds; ++r) {
       const GroveRound round = tables.round(r);
       begin(round);
-      team.for_tiles(round, [&](int t) { load(tables.tile(t)); }, [&](int t) { take_part(tables.tile(t)); });
+      team.for_tiles(
+          round, [&](int t) { load(tables.tile(t)); }, [&](int t) { take_part(tables.tile(t)); });
     }
 #pragma unroll 1
     for (int r = grove.num_rounds - 1; r >= 0; --r) {

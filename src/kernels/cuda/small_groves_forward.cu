@@ -83,7 +83,7 @@ struct SmallGrove {
     return {view.call, view.head, lane_of_thread() % 8, {place < 0 ? -1 : global, -1}};
   }
   __device__ void finish() const {
-    constexpr int kTiles = kMostTiles / kWarps;
+    constexpr int kTiles = (kMostTiles + kWarps - 1) / kWarps;
     const int num_tiles = view.grove.num_leaf_tiles, first = warp_of_thread();
     const auto first_place = [&](int t) { return memory.place_of_row(t, lane_of_thread() / 8); };
     Above from[kTiles];  // all on their way before the first is needed

@@ -90,7 +90,9 @@ struct TwigSight {
 
  private:
   // Of row 2i the number of row 2i + 1, and the other way round.
-  __device__ static float row_beside(float x) { return __shfl_xor_sync(0xffffffffu, x, 4); }
+  __device__ static float row_beside(float x) {
+    return __shfl_xor_sync(0xffffffffu, x, 4);
+  }
   // The same over columns; the result is transposed. Three numbers of bfloat16 are one of float32.
   __device__ void average_columns(float (&x)[2][4]) const {
     uint32_t ones[4];
