@@ -151,7 +151,7 @@ std::vector<NamedForest> forests() {
   return {
       {"sixteens", windows(Array{300, 64, 65, 16}, Branching::parse("16*"))},
       {"whole_512", windows(Array{512, 300}, Branching::parse("16*"))},
-      {"larger_than_small", windows(Array{513, 30}, Branching::parse("16*"))},
+      {"larger_than_small", windows(Array{514, 30}, Branching::parse("16*"))},
       {"small_trees", from_nested(small_trees)},
       {"many_leaves", windows(Array{1100}, Branching::parse("16*"))},
       {"binary", windows(Array{130}, Branching::parse("2*"))},
@@ -344,7 +344,7 @@ TEST_F(CudaAttention, KeepsNaNInItsTree) {
 TEST_F(CudaAttention, TakesSmallGrovesWhereTheyAre) {
   const std::pair<NamedForest, bool> forests[] = {
       {{"largest", windows(Array{512, 3}, Branching::parse("16*"))}, true},
-      {{"larger", windows(Array{513, 3}, Branching::parse("16*"))}, false},
+      {{"larger", windows(Array{514, 3}, Branching::parse("16*"))}, false},
       {{"ragged", from_nested(family_of(3, {kTwig, kLeaf, family_of(16, {kLeaf})}))}, true},
       {{"twig", from_nested(kTwig)}, false},
       {{"wide", from_nested(family_of(3, {kTwig, kLeaf, family_of(17, {kLeaf})}))}, false},

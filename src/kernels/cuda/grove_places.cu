@@ -176,7 +176,7 @@ void groves_places(const Call& call, const AttentionParams& params, cudaStream_t
   if (most_places == 0) return;
   with_place_blocks(params, [&]<class T, int kWarps>() {
     using Work = BackwardPlaces<T>;
-    const PlaceStages stages(params, kWarps, Work::block_memory(most_places), Work::kStageMemory);
+    const PlaceStages<kWarps> stages(params, Work::block_memory(most_places), Work::kStageMemory);
     launch(grove_places_kernel<T, kWarps>, grid_of_groves(call, params), kWarps * 32, stages.memory, stream, call,
            most_places, stages.count);
   });

@@ -25,7 +25,7 @@ void groves_places_forward(const Call& call, const AttentionParams& params, cuda
   if (most_places == 0) return;
   with_place_blocks(params, [&]<class T, int kWarps>() {
     using Work = ForwardPlaces<T>;
-    const PlaceStages stages(params, kWarps, Work::block_memory(most_places), Work::kStageMemory);
+    const PlaceStages<kWarps> stages(params, Work::block_memory(most_places), Work::kStageMemory);
     launch(grove_places_forward_kernel<T, kWarps>, grid_of_groves(call, params), kWarps * 32, stages.memory, stream,
            call, most_places, stages.count);
   });

@@ -125,6 +125,10 @@ inline size_t most_shared_memory() {
   return static_cast<size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
+inline int64_t num_multiprocessors() {
+  return device_attribute(cudaDevAttrMultiProcessorCount);
+}
+
 // Every thread of a kernel calls this before it reads or writes global memory. Only the forest's tables may be read
 // before it: they were copied to the device, or a kernel of this call or of the forward pass has read them.
 __device__ __forceinline__ void wait_for_kernels_before() {

@@ -7,28 +7,32 @@
 
 namespace ramify::cuda {
 
-// With the storage and the warps of a block: two a tile of the largest round, or one where there are more than 8.
+// With the storage and the warps of a block: two a tile of the largest round, or one where there are more than 8; also
+// one where blocks of two would be more than multiprocessors, of which each can have three of the smaller ones.
 template <class Function>
 void with_place_blocks(const AttentionParams& params, const Function& function) {
   with_storage(params, [&]<class T>() {
     const int64_t tiles = params.walk.totals.round_tiles;
-    tiles <= 2   ? function.template operator()<T, 4>()
-    : tiles <= 4 ? function.template operator()<T, 8>()
-                 : function.template operator()<T, 16>();
+    const auto blocks = static_cast<int64_t>(params.walk.groves.size()) * params.heads;
+    tiles <= 2                                                     ? function.template operator()<T, 4>()
+    : tiles <= 4 || (tiles <= 8 && blocks > num_multiprocessors()) ? function.template operator()<T, 8>()
+                                                                   : function.template operator()<T, 16>();
   });
 }
 // That share a multiprocessor: small groves are many, and their blocks should all be there at once.
 template <int kWarps>
 constexpr int kPlaceBlocksAtOnce = kWarps == 16 ? 1 : 24 / kWarps;
 
-// Memory for as many tiles as a round has, where there is so much.
+// Memory for as many tiles as a round has, where there is so much. A block takes 1 KiB beside.
+template <int kWarps>
 struct PlaceStages {
   int count;
   size_t memory;
 
-  PlaceStages(const AttentionParams& params, int warps, size_t of_block, size_t of_stage) {
-    const auto most = static_cast<int>((most_shared_memory() - of_block) / of_stage);
-    count = std::min({static_cast<int>(params.walk.totals.round_tiles), warps, most});
+  PlaceStages(const AttentionParams& params, size_t of_block, size_t of_stage) {
+    const size_t beside = 1024, all = (most_shared_memory() + beside) / kPlaceBlocksAtOnce<kWarps> - beside;
+    const int most = all > of_block ? static_cast<int>((all - of_block) / of_stage) : 0;
+    count = std::max(1, std::min({static_cast<int>(params.walk.totals.round_tiles), kWarps, most}));
     memory = of_block + count * of_stage;
   }
 };

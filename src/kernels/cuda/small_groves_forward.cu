@@ -8,31 +8,37 @@
 namespace ramify::cuda {
 namespace {
 
-constexpr int kWarps = 8;
 constexpr int kMostTiles = 32;  // of leaves
 
 // Where things lie in shared memory: the tables of places, what is staged (tiles of k and v of each warp's leaves,
 // later of places), 16 numbers of each warp, and the leaves: tiles of q, which become a(leaf), and the place above each
 // row.
+template <int kWarps>
 struct SmallGroveMemory {
   int most_places, most_tiles;
 
   static constexpr int kStaged = kWarps * 2 * kTileBytes;
 
+  static SmallGroveMemory of(const BlockTotals& totals) {
+    return {static_cast<int>(totals.grove_places), static_cast<int>(totals.grove_tiles)};
+  }
+
   __host__ __device__ uint32_t staged() const { return ForwardPlaces<__half>::block_memory(most_places); }
   __host__ __device__ uint32_t leaves() const { return staged() + kStaged; }
   __host__ __device__ uint32_t scratch() const { return leaves() + most_tiles * kTileBytes; }
   __host__ __device__ uint32_t places() const { return scratch() + kWarps * kRows * 4; }
-  __host__ __device__ uint32_t size() const { return places() + most_tiles * kRows * 4; }
+  __host__ __device__ uint32_t size() const { return places() + most_tiles * kRows * 2; }
 
   __device__ uint32_t leaf_tile(int t) const { return leaves() + t * kTileBytes; }
-  __device__ int& place_of_row(int t, int row) const { return shared_at<int>(places() + 4 * (t * kRows + row)); }
+  __device__ int16_t& place_of_row(int t, int row) const {
+    return shared_at<int16_t>(places() + 2 * (t * kRows + row));
+  }
 };
 
-template <class T>
+template <class T, int kWarps>
 struct SmallGrove {
   GroveView view;
-  SmallGroveMemory memory;
+  SmallGroveMemory<kWarps> memory;
 
   using Leaves = ForwardLeaves<T, Values::stay>;
   __device__ Leaves leaves(int t) const {
@@ -70,7 +76,7 @@ struct SmallGrove {
 #pragma unroll 1
     for (int t = first; t < num_tiles; t += kWarps) {
       const TileRows rows = view.leaf_rows(tile);
-      if (lane_of_thread() < kRows) memory.place_of_row(t, lane_of_thread()) = rows.family_place;
+      if (lane_of_thread() < kRows) memory.place_of_row(t, lane_of_thread()) = static_cast<int16_t>(rows.family_place);
       const bool has_next = t + kWarps < num_tiles;
       if (has_next) tile = view.tile(t + kWarps);
       leaves(t).attend(rows, Next{leaves(t), tile, has_next, t == first});
@@ -124,14 +130,14 @@ struct SmallGrove {
 };
 
 // What each phase needs of the grove is read again: it would be in the way of the others' registers.
-template <class T>
-__global__ void __launch_bounds__(kWarps * 32, 2)
-    small_groves_forward_kernel(const __grid_constant__ Call call, SmallGroveMemory memory, int num_stages) {
+template <class T, int kWarps, int kBlocks>
+__global__ void __launch_bounds__(kWarps * 32, kBlocks)
+    small_groves_forward_kernel(const __grid_constant__ Call call, SmallGroveMemory<kWarps> memory, int num_stages) {
   const HeadItem item = head_item(call);
   const auto places = [&] {
     return ForwardPlaces<T>(call, call.groves[item.item], item.head, memory.most_places, num_stages);
   };
-  const auto small = [&] { return SmallGrove<T>{{call, call.groves[item.item], item.head}, memory}; };
+  const auto small = [&] { return SmallGrove<T, kWarps>{{call, call.groves[item.item], item.head}, memory}; };
   places().tables.load(call);
   wait_for_kernels_before();
   small().attend();
@@ -142,30 +148,36 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
   if (call.groves[item.item].has_leaf_places) small().finish_leaf_places(places().tables);
 }
 
-SmallGroveMemory memory_of(const AttentionParams& params) {
-  const BlockTotals& totals = params.walk.totals;
-  return {static_cast<int>(totals.grove_places), static_cast<int>(totals.grove_tiles)};
+// How many blocks can share a multiprocessor, whose memory is all that a block can have and what it takes beside.
+template <int kWarps>
+size_t blocks_at_once(const AttentionParams& params) {
+  constexpr size_t kBeside = 1024;
+  return (most_shared_memory() + kBeside) / (SmallGroveMemory<kWarps>::of(params.walk.totals).size() + kBeside);
+}
+
+template <int kWarps, int kBlocks>
+void run(const Call& call, const AttentionParams& params, cudaStream_t stream) {
+  const auto memory = SmallGroveMemory<kWarps>::of(params.walk.totals);
+  constexpr int kMostStages = SmallGroveMemory<kWarps>::kStaged / ForwardPlaces<__half>::kStageMemory;
+  const int num_stages = std::min(kMostStages, static_cast<int>(params.walk.totals.round_tiles));
+  with_storage(params, [&]<class T>() {
+    launch(small_groves_forward_kernel<T, kWarps, kBlocks>, grid_of_groves(call, params), kWarps * 32, memory.size(),
+           stream, call, memory, num_stages);
+  });
 }
 
 }  // namespace
 
-// Two blocks share a multiprocessor, so that one reads while the other is busy with its places; a block's memory counts
-// 1 KiB more there.
+// Two blocks at least share a multiprocessor, so that one reads while the other is busy with its places.
 bool takes_small_groves(const AttentionParams& params) {
   const BlockTotals& totals = params.walk.totals;
   const bool has_crown = params.walk.stage_begin.size() > 1;
   if (totals.grove_places == 0 || totals.has_wide || has_crown || totals.grove_tiles > kMostTiles) return false;
-  return 2 * (memory_of(params).size() + 1024) <= most_shared_memory() + 1024;
+  return blocks_at_once<8>(params) >= 2;
 }
 
 void small_groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const SmallGroveMemory memory = memory_of(params);
-  constexpr int kMostStages = SmallGroveMemory::kStaged / ForwardPlaces<__half>::kStageMemory;
-  const int num_stages = std::min(kMostStages, static_cast<int>(params.walk.totals.round_tiles));
-  with_storage(params, [&]<class T>() {
-    launch(small_groves_forward_kernel<T>, grid_of_groves(call, params), kWarps * 32, memory.size(), stream, call,
-           memory, num_stages);
-  });
+  blocks_at_once<8>(params) >= 3 ? run<8, 3>(call, params, stream) : run<8, 2>(call, params, stream);
 }
 
 }  // namespace ramify::cuda

@@ -116,6 +116,11 @@ inline size_t most_shared_memory() {
   return cuda_emulator::kSharedMemory;
 }
 
+// Few, so that small forests have more blocks.
+inline int64_t num_multiprocessors() {
+  return 2;
+}
+
 inline int64_t threads_that_waited = 0;
 inline void wait_for_kernels_before() {
   ++threads_that_waited;
