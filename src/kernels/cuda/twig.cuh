@@ -31,7 +31,7 @@ struct TwigSight {
   }
   __device__ void next() {
     const uint32_t family = outer.x & 0xffff, pair = 3u << (lane_of_thread() & ~1);
-    is_of_pairs = __all_sync(0xffffffffu, own == 0 || inner == pair);
+    is_of_pairs = __ballot_sync(0xffffffffu, own != 0 && inner != pair) == 0;
     uint32_t keys = family & ~inner;
     if (is_causal) keys &= (inner & -inner) - 1;
     if (sees_itself && inner == own && family != own) keys |= own;
