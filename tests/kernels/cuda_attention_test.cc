@@ -143,7 +143,7 @@ std::vector<NamedForest> forests() {
   // groves of several trees, which share tables but no tiles, with leaves among inner nodes
   Array small_trees;
   for (int64_t i = 0; i < 3; ++i) {
-    for (const Array& tree : {family_of(3, {kTwig, kLeaf, sentence}), kLeaf, family_of(16, {kLeaf}),
+    for (const Array& tree : {family_of(4, {kTwig, sentence, kLeaf}), kLeaf, family_of(16, {kLeaf}),
                               family_of(2, {family_of(5, {family_of(4, {kPair}), kLeaf}), family_of(16, {kLeaf})})}) {
       small_trees.insert(small_trees.end(), tree.begin(), tree.end());
     }
