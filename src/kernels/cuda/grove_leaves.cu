@@ -6,15 +6,20 @@
 namespace ramify::cuda {
 namespace {
 
-template <class T, int kWarps>
+template <class T, int kWarps, bool kHasWide>
 struct BackwardLeaves {
   GroveView view;
-  uint32_t staging;  // of this warp: tiles of q, k, v, grad_out, and three rows from above of one family
+  // Of this warp: tiles of q, k, v, grad_out, three rows from above of one family, and of rows of wide families t in
+  // two parts and what siblings give.
+  uint32_t staging;
 
-  static constexpr int kStagedTiles = 4, kAbove = kStagedTiles * kTileBytes, kWarpMemory = kAbove + 3 * kChannels * 4;
+  static constexpr int kStagedTiles = 4, kAbove = kStagedTiles * kTileBytes, kNumbers = kAbove + 3 * kChannels * 4;
+  static constexpr int kWarpMemory = kNumbers + (kHasWide ? 2 * kRowBytes : 0);
   static constexpr int kMemory = kWarps * kWarpMemory;
   __device__ BackwardLeaves(const Call& call, const BlockGrove& grove, int head)
       : view{call, grove, head}, staging(warp_of_thread() * kWarpMemory) {}
+
+  using Twigs = TwigSight<!kHasWide>;
 
   __device__ const Rows& tensor(int array) const {
     const Call& call = view.call;
@@ -103,7 +108,7 @@ struct BackwardLeaves {
     for (int h = 0; h < 2; ++h) look(from[h], kRows, gain_of(s, grad_p, h, inverse[h]), looking, h);
     differentiate(looking, inverse, view.call.scale, s, grad_p);
   }
-  __device__ void differentiate_scores(const TileRows& rows, const TwigSight& sight, const RowFamily (&its)[2],
+  __device__ void differentiate_scores(const TileRows& rows, const Twigs& sight, const RowFamily (&its)[2],
                                        const FamilyAbove (&from)[2], float (&s)[2][4], float (&grad_p)[2][4]) const {
     const float mass[2] = {from[0].mass, from[1].mass};
     float grad_energy[2];
@@ -168,6 +173,19 @@ struct BackwardLeaves {
     store_tile<T>(rows, view.leaf(tile.row), tile.num_rows, view.head, staged(through).high, c);
   }
 
+  __device__ LogSum& log_sum_of(int row, int tiles_away = 0) const {
+    return shared_at<LogSum>(staging + tiles_away * kWarpMemory + kNumbers + 8 * row);
+  }
+  __device__ float& gain_of_row(int row, int tiles_away = 0) const {
+    return shared_at<float>(staging + tiles_away * kWarpMemory + kNumbers + kRowBytes + 4 * row);
+  }
+  __device__ void load_numbers(const GroveTile& tile) const {
+    const int row = lane_of_thread();
+    if (row >= tile.num_rows) return;
+    log_sum_of(row) = view.call.leaf_log_sum[view.leaf_row(tile.row + row)];
+    gain_of_row(row) = view.call.leaf_pull[view.leaf_row(tile.row + row)];  // by grove_sums.cu
+  }
+
   // Of a family of several tiles: weights of a tile of rows for a tile of keys by the saved log-sums, and
   // grad_out · vᵀ. Rows and keys are staged by warps so many tiles away.
   __device__ void weigh(const RowSight& sight, const GroveTile& tile, int rows_away, int first_key, int keys_away,
@@ -180,7 +198,7 @@ struct BackwardLeaves {
     for (int h = 0; h < 2; ++h) {
       const bool is_row = row_of(h) < tile.num_rows;
       LogSum log_sum = {0, 0};
-      if (is_row) log_sum = view.call.leaf_log_sum[view.leaf_row(tile.row + row_of(h))];
+      if (is_row) log_sum = log_sum_of(row_of(h), rows_away);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& x = p[i / 2][2 * h + i % 2];
@@ -190,13 +208,12 @@ struct BackwardLeaves {
       }
     }
   }
-  __device__ Looking wide_looking(const GroveTile& tile, const FamilyAbove& from) const {
+  __device__ Looking wide_looking(const GroveTile& tile, int rows_away, const FamilyAbove& from) const {
     Looking looking;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (row_of(h) >= tile.num_rows) continue;
-      const float gain = view.call.leaf_pull[view.leaf_row(tile.row + row_of(h))];  // by grove_sums.cu
-      look(from, tile.num_keys, gain, looking, h);
+      look(from, tile.num_keys, gain_of_row(row_of(h), rows_away), looking, h);
     }
     return looking;
   }
@@ -213,7 +230,7 @@ struct BackwardLeaves {
     };
     const int num_tiles = (tile.num_keys + kRows - 1) / kRows, own = (tile.row - tile.key) / kRows;
     {
-      const Looking looking = wide_looking(tile, from);
+      const Looking looking = wide_looking(tile, 0, from);
       const RowSight sight(tile, call);
       float grad_q[8][4];
       share_staged(part, kQ, grad_q);
@@ -229,7 +246,7 @@ struct BackwardLeaves {
     share_staged(part, kK, grad_k), share_staged(part, kV, grad_v);
     for (int t = 0; t < num_tiles; ++t) {
       const GroveTile other = part_of_family(t);
-      const Looking looking = wide_looking(other, from);
+      const Looking looking = wide_looking(other, t - own, from);
       float s[2][4], grad_p[2][4];
       weigh(RowSight(other, call), other, t - own, tile.row, 0, s, grad_p);
       differentiate(looking, inverse, call.scale, s, grad_p);
@@ -241,7 +258,6 @@ struct BackwardLeaves {
   }
 
   // Every warp of the block comes here, those behind the last tile, too.
-  template <bool kHasWide>
   __device__ void run(const WarpTile& own) const {
     TileRows rows;
     if (own.is_there()) rows = view.leaf_rows(own.tile(view.call));
@@ -250,6 +266,7 @@ struct BackwardLeaves {
 #pragma unroll
       for (int a = 0; a < kStagedTiles; ++a) load(a, rows.tile.row, rows.tile.num_rows);
       if (rows.num_families() == 1) load_above(rows, 0, staging + kAbove);
+      if (kHasWide && rows.tile.num_keys > kRows) load_numbers(rows.tile);
     }
     if (kHasWide && own.block.has_wide) {
       wait_for_tiles();
@@ -261,7 +278,7 @@ struct BackwardLeaves {
     } else if (!view.call.is_causal && rows.is_one_family_of_16()) {
       differentiate_tile(rows, FullSight{view.call.include_self});
     } else {
-      differentiate_tile(rows, TwigSight(view, rows));
+      differentiate_tile(rows, Twigs(view, rows));
     }
   }
 };
@@ -276,7 +293,7 @@ template <class T, int kWarps, bool kHasWide>
 __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
     grove_leaves_kernel(const __grid_constant__ Call call) {
   const WarpTile own(call, Order::last_to_first);  // grove_sums.cu read grad_out
-  BackwardLeaves<T, kWarps>(call, call.groves[own.block.grove], own.head).template run<kHasWide>(own);
+  BackwardLeaves<T, kWarps, kHasWide>(call, call.groves[own.block.grove], own.head).run(own);
 }
 
 }  // namespace
@@ -284,7 +301,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce<kWarps>)
 void groves_leaves(const Call& call, const AttentionParams& params, cudaStream_t stream) {
   with_tile_blocks(params, [&]<class T, int kWarps, bool kHasWide>() {
     launch(grove_leaves_kernel<T, kWarps, kHasWide>, grid_of_tiles(call, params), kWarps * 32,
-           BackwardLeaves<T, kWarps>::kMemory, stream, call);
+           BackwardLeaves<T, kWarps, kHasWide>::kMemory, stream, call);
   });
 }
 

@@ -92,7 +92,7 @@ struct ForwardLeaves {
   }
   template <class Next>
   __device__ void attend_twigs(const TileRows& rows, const Next& next) const {
-    const TwigSight sight(view, rows);
+    const TwigSight<true> sight(view, rows);
     next.wait();
     means().fold(rows);
     float s[2][4] = {}, total[2], values[8][4] = {};

@@ -9,7 +9,9 @@
 
 namespace ramify::cuda {
 
-// Who sees whom on a level, from the lowest one up: next() goes to the next level.
+// Who sees whom on a level, from the lowest one up: next() goes to the next level. Pairs of rows are averaged without
+// products where kPairs: kernels with wide families have no registers for that.
+template <bool kPairs>
 struct TwigSight {
   // For the row of this lane, the tile's rows as bits: those below the child that it is in, and, 16 bits each, those
   // below its families on this level and above.
@@ -31,7 +33,7 @@ struct TwigSight {
   }
   __device__ void next() {
     const uint32_t family = outer.x & 0xffff, pair = 3u << (lane_of_thread() & ~1);
-    is_of_pairs = __ballot_sync(0xffffffffu, own != 0 && inner != pair) == 0;
+    if (kPairs) is_of_pairs = __ballot_sync(0xffffffffu, own != 0 && inner != pair) == 0;
     uint32_t keys = family & ~inner;
     if (is_causal) keys &= (inner & -inner) - 1;
     if (sees_itself && inner == own && family != own) keys |= own;
@@ -52,14 +54,15 @@ struct TwigSight {
     for (int i = 0; i < 8; ++i) p[i / 4][i % 4] = s[i / 4][i % 4];
     TileSoftmax softmax;
     softmax.take(*this, scale, p);
+    const float inverse_sum[2] = {softmax.inverse(0), softmax.inverse(1)};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) p[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
+    for (int i = 0; i < 8; ++i) p[i / 4][i % 4] *= inverse_sum[i % 4 / 2];
     log_sum[0] = softmax.log_sum(0), log_sum[1] = softmax.log_sum(1);
   }
 
   // The mean over each row's child of a number of the rows.
   __device__ void average(float (&x)[2]) const {
-    if (is_of_pairs) {
+    if (kPairs && is_of_pairs) {
 #pragma unroll
       for (float& its : x) its = 0.5f * (its + row_beside(its));
       return;
@@ -79,19 +82,22 @@ struct TwigSight {
   }
   // The mean over each pair of children of a matrix.
   __device__ void average(float (&x)[2][4]) const {
-    if (!is_of_pairs) return average_columns(x), average_columns(x);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float &a = x[i / 2][i % 2 * 2], &b = x[i / 2][i % 2 * 2 + 1];
-      const float sum = a + b;
-      a = b = 0.25f * (sum + row_beside(sum));
-    }
+    if (kPairs && is_of_pairs) return average_pairs(x);
+    average_columns(x), average_columns(x);
   }
 
  private:
   // Of row 2i the number of row 2i + 1, and the other way round.
   __device__ static float row_beside(float x) {
     return __shfl_xor_sync(0xffffffffu, x, 4);
+  }
+  __device__ static void average_pairs(float (&x)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float &a = x[i / 2][i % 2 * 2], &b = x[i / 2][i % 2 * 2 + 1];
+      const float sum = a + b;
+      a = b = 0.25f * (sum + row_beside(sum));
+    }
   }
   // The same over columns; the result is transposed. Three numbers of bfloat16 are one of float32.
   __device__ void average_columns(float (&x)[2][4]) const {
@@ -122,7 +128,8 @@ struct TwigSight {
 };
 
 // Scores become weights, of which the rows of a twig's root have pi = 1; `total` is t of its children.
-__device__ __forceinline__ void weigh_twigs(TwigSight sight, int num_levels, float scale, float (&s)[2][4],
+template <bool kPairs>
+__device__ __forceinline__ void weigh_twigs(TwigSight<kPairs> sight, int num_levels, float scale, float (&s)[2][4],
                                             float (&total)[2]) {
   float weights[2][4];
   sight.weigh(s, scale, weights, total);
@@ -153,7 +160,8 @@ __device__ __forceinline__ void weigh_twigs(TwigSight sight, int num_levels, flo
 //     pi(C) = m · pi      grad_e(C) = m · (grad_e + pi · w · (u - gain))      grad_s = w · p · (grad_e + pi · (grad_p -
 //     r))
 // so that on the way up every weight has the form weight · (grad_e + pi · change), with pi and grad_e of the level.
-__device__ __forceinline__ void differentiate_twigs(TwigSight sight, int num_levels, float scale,
+template <bool kPairs>
+__device__ __forceinline__ void differentiate_twigs(TwigSight<kPairs> sight, int num_levels, float scale,
                                                     const float (&mass)[2], const float (&grad_energy)[2],
                                                     float (&s)[2][4], float (&grad_p)[2][4]) {
   float weights[2][4], change[2][4], total[2], inner[2];
