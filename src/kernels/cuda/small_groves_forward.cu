@@ -9,11 +9,14 @@ namespace ramify::cuda {
 namespace {
 
 constexpr int kMostTiles = 32;  // of leaves
+constexpr int kWarps = 8;
+// That share a multiprocessor, so that one reads while the other is busy with its places. Three, of 80 registers, are
+// slower: they spill.
+constexpr int kBlocksAtOnce = 2;
 
 // Where things lie in shared memory: the tables of places, what is staged (tiles of k and v of each warp's leaves,
 // later of places), 16 numbers of each warp, and the leaves: tiles of q, which become a(leaf), and the place above each
 // row.
-template <int kWarps>
 struct SmallGroveMemory {
   int most_places, most_tiles;
 
@@ -35,10 +38,10 @@ struct SmallGroveMemory {
   }
 };
 
-template <class T, int kWarps>
+template <class T>
 struct SmallGrove {
   GroveView view;
-  SmallGroveMemory<kWarps> memory;
+  SmallGroveMemory memory;
 
   using Leaves = ForwardLeaves<T, Values::stay>;
   __device__ Leaves leaves(int t) const {
@@ -130,14 +133,14 @@ struct SmallGrove {
 };
 
 // What each phase needs of the grove is read again: it would be in the way of the others' registers.
-template <class T, int kWarps, int kBlocks>
-__global__ void __launch_bounds__(kWarps * 32, kBlocks)
-    small_groves_forward_kernel(const __grid_constant__ Call call, SmallGroveMemory<kWarps> memory, int num_stages) {
+template <class T>
+__global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce)
+    small_groves_forward_kernel(const __grid_constant__ Call call, SmallGroveMemory memory, int num_stages) {
   const HeadItem item = head_item(call);
   const auto places = [&] {
     return ForwardPlaces<T>(call, call.groves[item.item], item.head, memory.most_places, num_stages);
   };
-  const auto small = [&] { return SmallGrove<T, kWarps>{{call, call.groves[item.item], item.head}, memory}; };
+  const auto small = [&] { return SmallGrove<T>{{call, call.groves[item.item], item.head}, memory}; };
   places().tables.load(call);
   wait_for_kernels_before();
   small().attend();
@@ -148,36 +151,25 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocks)
   if (call.groves[item.item].has_leaf_places) small().finish_leaf_places(places().tables);
 }
 
-// How many blocks can share a multiprocessor, whose memory is all that a block can have and what it takes beside.
-template <int kWarps>
-size_t blocks_at_once(const AttentionParams& params) {
-  constexpr size_t kBeside = 1024;
-  return (most_shared_memory() + kBeside) / (SmallGroveMemory<kWarps>::of(params.walk.totals).size() + kBeside);
-}
-
-template <int kWarps, int kBlocks>
-void run(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const auto memory = SmallGroveMemory<kWarps>::of(params.walk.totals);
-  constexpr int kMostStages = SmallGroveMemory<kWarps>::kStaged / ForwardPlaces<__half>::kStageMemory;
-  const int num_stages = std::min(kMostStages, static_cast<int>(params.walk.totals.round_tiles));
-  with_storage(params, [&]<class T>() {
-    launch(small_groves_forward_kernel<T, kWarps, kBlocks>, grid_of_groves(call, params), kWarps * 32, memory.size(),
-           stream, call, memory, num_stages);
-  });
-}
-
 }  // namespace
 
-// Two blocks at least share a multiprocessor, so that one reads while the other is busy with its places.
 bool takes_small_groves(const AttentionParams& params) {
   const BlockTotals& totals = params.walk.totals;
   const bool has_crown = params.walk.stage_begin.size() > 1;
   if (totals.grove_places == 0 || totals.has_wide || has_crown || totals.grove_tiles > kMostTiles) return false;
-  return blocks_at_once<8>(params) >= 2;
+  // A multiprocessor's memory is all that a block can have and what each takes beside.
+  constexpr size_t kBeside = 1024;
+  return kBlocksAtOnce * (SmallGroveMemory::of(totals).size() + kBeside) <= most_shared_memory() + kBeside;
 }
 
 void small_groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  blocks_at_once<8>(params) >= 3 ? run<8, 3>(call, params, stream) : run<8, 2>(call, params, stream);
+  const auto memory = SmallGroveMemory::of(params.walk.totals);
+  constexpr int kMostStages = SmallGroveMemory::kStaged / ForwardPlaces<__half>::kStageMemory;
+  const int num_stages = std::min(kMostStages, static_cast<int>(params.walk.totals.round_tiles));
+  with_storage(params, [&]<class T>() {
+    launch(small_groves_forward_kernel<T>, grid_of_groves(call, params), kWarps * 32, memory.size(), stream, call, memory,
+           num_stages);
+  });
 }
 
 }  // namespace ramify::cuda
