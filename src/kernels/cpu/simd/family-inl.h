@@ -133,7 +133,9 @@ struct Family {
     if (row + count - 1 > last_ahead) return {};
     const int64_t part = count * source.head_bytes();
     const char* begin = source.at(row, 0) + head * part;
-    return {begin, begin + part};
+    const Ahead ahead(begin, begin + part);
+    ahead.open_pages();
+    return ahead;
   }
   // The same of numbers that lie as weights do: those of the next family, if it is as large as this.
   HWY_INLINE Ahead look_ahead(const Call& call, const float* weights, int64_t head) const {
