@@ -30,7 +30,9 @@ constexpr size_t kSmallest = size_t{1} << 17;
 constexpr size_t kRequestsPerSpan = 256;
 constexpr size_t kRoomBefore = size_t{64} << 10;  // for the Block; whole pages on every system, only one is touched
 
+// What fills most of a huge page gets a whole one: its rows are read and written in strides.
 size_t size_class(size_t bytes) {
+  if (bytes >= kHugePage / 4 * 3 && bytes < kHugePage) return kHugePage;
   const size_t step = std::bit_floor(bytes) / 8;
   return (bytes + step - 1) / step * step;
 }

@@ -22,11 +22,12 @@ at::Tensor warm_empty(at::IntArrayRef sizes, at::ScalarType dtype);
 // number, and takes it as unset.
 size_t warm_memory_limit(const char* megabytes);
 
-// The allocator behind it. New blocks come in size classes an eighth of a power of two apart. A released block is kept
-// for later requests of its size or down to two thirds of it. When all kept blocks together exceed the limit, or the
-// largest amount in use at once during the last few hundred requests, those idle for longest go back to the system; it
-// may also take the pages of blocks by itself, when memory is short, that were kept over some hundred requests.
-// Requests under 128 KiB or above the limit go to torch's allocator. Outlives its tensors.
+// The allocator behind it. New blocks come in size classes an eighth of a power of two apart, but from 1.5 to 2 MiB
+// always a huge page. A released block is kept for later requests of its size or down to two thirds of it. When all
+// kept blocks together exceed the limit, or the largest amount in use at once during the last few hundred requests,
+// those idle for longest go back to the system; it may also take the pages of blocks by itself, when memory is short,
+// that were kept over some hundred requests. Requests under 128 KiB or above the limit go to torch's allocator.
+// Outlives its tensors.
 class WarmMemory final : public c10::Allocator {
  public:
   explicit WarmMemory(size_t limit) : limit_(limit) {}
