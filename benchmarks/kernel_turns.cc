@@ -151,8 +151,8 @@ void prepare(const Options& o, int64_t tokens, const std::vector<Kernels>& libra
   int64_t saved = 0, workspace = 0;
   for (const Kernels& kernels : libraries) {
     saved = std::max(saved, kernels.saved_size(p.params));
-    workspace = std::max({workspace, kernels.forward_workspace(p.params, o.threads),
-                          kernels.backward_workspace(p.params, o.threads)});
+    workspace = std::max(
+        {workspace, kernels.forward_workspace(p.params, o.threads), kernels.backward_workspace(p.params, o.threads)});
   }
   const int64_t roots = p.walk.totals.num_roots * o.heads;
   p.forward = {rows(o, tokens, Pages::huge), memory(roots, Pages::small), memory(saved, Pages::huge)};
@@ -213,7 +213,6 @@ void compare(const Options& o, int64_t tokens, const std::vector<Kernels>& libra
   report(o, tokens, "forward", forward);
   report(o, tokens, "forward + backward", both);
 }
-
 
 }  // namespace
 }  // namespace ramify

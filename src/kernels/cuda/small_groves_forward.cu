@@ -167,8 +167,8 @@ void small_groves_forward(const Call& call, const AttentionParams& params, cudaS
   constexpr int kMostStages = SmallGroveMemory::kStaged / ForwardPlaces<__half>::kStageMemory;
   const int num_stages = std::min(kMostStages, static_cast<int>(params.walk.totals.round_tiles));
   with_storage(params, [&]<class T>() {
-    launch(small_groves_forward_kernel<T>, grid_of_groves(call, params), kWarps * 32, memory.size(), stream, call, memory,
-           num_stages);
+    launch(small_groves_forward_kernel<T>, grid_of_groves(call, params), kWarps * 32, memory.size(), stream, call,
+           memory, num_stages);
   });
 }
 

@@ -189,8 +189,8 @@ class Ahead {
  public:
   Ahead() = default;
   Ahead(const char* begin, const char* end) : at_(begin), end_(end) {}
-  // One line of each page into the first-level cache: what is asked for like that always comes, and the page's address is
-  // at hand then. Zen 4 forgets some of what is to come into the second-level cache alone (docs/kernels.md).
+  // One line of each page into the first-level cache: what is asked for like that always comes, and the page's address
+  // is at hand then. Zen 4 forgets some of what is to come into the second-level cache alone (docs/kernels.md).
   HWY_INLINE void open_pages() const {
     for (const char* page = at_; page < end_; page += 4096) __builtin_prefetch(page, 0, 3);
   }
