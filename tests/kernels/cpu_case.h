@@ -77,15 +77,16 @@ class StoredRows {
   enum class Layout {
     dense,
     rows_apart,   // gaps between heads and rows
+    lines_apart,  // the same, of whole 16 bytes
     heads_first,  // [heads, rows, dim], with gaps
   };
 
   StoredRows(int64_t rows, int64_t heads, int64_t dim, cpu::Storage storage, Layout layout = Layout::dense)
       : rows_(rows), heads_(heads), dim_(dim), storage_(storage) {
-    const int64_t gap = layout == Layout::dense ? 0 : 5;
-    const bool heads_first = layout == Layout::heads_first;
+    const bool heads_first = layout == Layout::heads_first, in_lines = layout == Layout::lines_apart;
+    const int64_t gap = layout == Layout::dense ? 0 : in_lines ? 8 : 5;
     head_stride_ = heads_first ? (dim + gap) * rows + 3 : dim + gap;
-    row_stride_ = heads_first ? dim + gap : head_stride_ * heads + (gap > 0 ? 7 : 0);
+    row_stride_ = heads_first ? dim + gap : head_stride_ * heads + (gap == 5 ? 7 : gap);
     const int64_t span = head_stride_ * heads + row_stride_ * rows;
     bytes_.assign((span + 2 * kMargin) * bytes_of(storage) + kLine, 0xff);
     const auto address = reinterpret_cast<uintptr_t>(bytes_.data());

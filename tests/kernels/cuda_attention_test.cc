@@ -251,8 +251,7 @@ TEST_F(CudaAttention, AgreesForAnyDimensionsAndHeads) {
   }
 }
 
-// Families of more than a warp's lanes, of leaves and of inner nodes, below a root and as trees of their own; with half
-// types and 64 channels those of leaves are in groves.
+// Families of more than a warp's lanes, of leaves and of inner nodes, below a root and as trees of their own.
 TEST_F(CudaAttention, AgreesInWideFamilies) {
   const Array inner = family_of(67, {kTriple, kLeaf, kPair});
   Array preorder = family_of(4, {inner, family_of(33, {kLeaf}), kLeaf, kPair});
@@ -279,14 +278,19 @@ TEST_F(CudaAttention, AgreesInWideFamilies) {
   }
 }
 
+// With whole lines between rows and 64 channels in groves, of which the second forest has small ones.
 TEST_F(CudaAttention, TakesAnyStrides) {
-  const NamedForest named = {"ragged", from_nested(family_of(3, {family_of(19, {kLeaf}), kPair, kChain, kTriple}))};
+  const NamedForest forests[] = {
+      {"ragged", from_nested(family_of(3, {family_of(19, {kLeaf}), kPair, kChain, kTriple}))},
+      {"small", from_nested(family_of(5, {kTwig, kLeaf, family_of(16, {kLeaf})}))}};
   for (const AttentionMode& mode : modes()) {
     for (const int64_t dim : {20, 64}) {
-      for (const Layout layout : {Layout::rows_apart, Layout::heads_first}) {
-        AttentionCase c = case_of(named, mode);
-        c.heads = c.key_heads = 2, c.dim = c.value_dim = dim, c.position_dim = 0;
-        EXPECT_EQ(flaw_of(c, Storage::bfloat16, 5, Groves::with, layout), "") << c;
+      for (const Layout layout : {Layout::rows_apart, Layout::lines_apart, Layout::heads_first}) {
+        for (const NamedForest& named : forests) {
+          AttentionCase c = case_of(named, mode);
+          c.heads = c.key_heads = 2, c.dim = c.value_dim = dim, c.position_dim = 0;
+          EXPECT_EQ(flaw_of(c, Storage::bfloat16, 5, Groves::with, layout), "") << c;
+        }
       }
     }
   }
@@ -343,7 +347,7 @@ TEST_F(CudaAttention, KeepsNaNInItsTree) {
 // What is done in one launch has no crown, no wide families, and something above its twigs.
 TEST_F(CudaAttention, TakesSmallGrovesWhereTheyAre) {
   const std::pair<NamedForest, bool> forests[] = {
-      {{"largest", windows(Array{512, 3}, Branching::parse("16*"))}, true},
+      {{"largest before sm_90", windows(Array{256, 3}, Branching::parse("16*"))}, true},
       {{"larger", windows(Array{514, 3}, Branching::parse("16*"))}, false},
       {{"ragged", from_nested(family_of(3, {kTwig, kLeaf, family_of(16, {kLeaf})}))}, true},
       {{"twig", from_nested(kTwig)}, false},

@@ -190,8 +190,8 @@ class CudaCase {
   }
 
   BlockWalk make_walk_for(Groves groves) {
-    const bool with =
-        groves != Groves::without && layout_ == Layout::dense && cuda::takes_groves(params_without_walk());
+    const bool in_lines = layout_ == Layout::dense || layout_ == Layout::lines_apart;
+    const bool with = groves != Groves::without && in_lines && cuda::takes_groves(params_without_walk());
     const GroveLimits limits = !with ? kNoGroves : groves == Groves::small ? kSharedGroves : kGroves;
     return make_block_walk(contraction_.forest, limits);
   }

@@ -130,7 +130,7 @@ inline int64_t num_multiprocessors() {
 }
 
 // Every thread of a kernel calls this before it reads or writes global memory. Only the forest's tables may be read
-// before it: they were copied to the device, or a kernel of this call or of the forward pass has read them.
+// before it: no kernel ever writes them. They are copied to the device, and a kernel does not overtake a copy.
 __device__ __forceinline__ void wait_for_kernels_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
