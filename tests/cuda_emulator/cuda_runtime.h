@@ -34,6 +34,11 @@ inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;
 }
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 227 << 10;  // kSharedMemory of block.h
+  return cudaSuccess;
+}
 inline cudaError_t cudaMalloc(void** data, size_t size) {
   const size_t whole = (size + 255) / 256 * 256;
   *data = std::aligned_alloc(256, whole);

@@ -344,9 +344,13 @@ TEST_F(CudaAttention, KeepsNaNInItsTree) {
   expect_nan_in_its_tree({"trees", from_nested(preorder)});
 }
 
-// What is done in one launch has no crown, no wide families, and something above its twigs.
+// What is done in one launch has no crown, no wide families, and something above its twigs. Two blocks of 512 leaves
+// must fit a multiprocessor, which they do from sm_90 on.
 TEST_F(CudaAttention, TakesSmallGrovesWhereTheyAre) {
+  int shared_memory = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0), cudaSuccess);
   const std::pair<NamedForest, bool> forests[] = {
+      {{"largest", windows(Array{512, 3}, Branching::parse("16*"))}, shared_memory >= 227 << 10},
       {{"largest before sm_90", windows(Array{256, 3}, Branching::parse("16*"))}, true},
       {{"larger", windows(Array{514, 3}, Branching::parse("16*"))}, false},
       {{"ragged", from_nested(family_of(3, {kTwig, kLeaf, family_of(16, {kLeaf})}))}, true},
