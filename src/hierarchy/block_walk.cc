@@ -19,6 +19,7 @@ class BlockWalkBuilder {
     find_groves();
     number_slots();
     add_groves();
+    spread_tiles();
     add_tile_blocks();
     add_stages();
     return std::move(walk_);
@@ -225,6 +226,7 @@ class BlockWalkBuilder {
     totals.grove_tiles = std::max<int64_t>(totals.grove_tiles, grove.num_leaf_tiles);
     if (grove.num_places > 0 || !grove.is_whole) totals.has_above = 1;
     see_families(grove);
+    if (has_twigs(grove)) totals.has_twigs = 1;
     if (!grove.is_whole) see_roots(roots);
     walk_.groves.push_back(grove);
   }
@@ -284,6 +286,14 @@ class BlockWalkBuilder {
     walk_.grove_rounds.push_back(round);
   }
 
+  bool has_twigs(const BlockGrove& grove) const {
+    const auto tiles = std::span(walk_.tiles).subspan(grove.tile_begin, grove.num_leaf_tiles);
+    const auto families = std::span(walk_.grove_families).subspan(grove.family_begin, grove.num_leaf_families);
+    return families.size() > tiles.size() ||
+           std::any_of(tiles.begin(), tiles.end(), [](const GroveTile& tile) { return tile.num_levels > 1; }) ||
+           std::any_of(families.begin(), families.end(), [](const GroveFamily& family) { return family.place < 0; });
+  }
+
   // What leaves see, and families' places, which are known only when the families above are.
   void see_families(const BlockGrove& grove) {
     for (int32_t f = 0; f < grove.num_leaf_families; ++f) {
@@ -316,6 +326,23 @@ class BlockWalkBuilder {
   static int32_t tiles_of_family(const GroveTile& tile) {
     return static_cast<int32_t>((tile.num_keys + kTileRows - 1) / kTileRows);
   }
+  // Where all groves are small, each has room for as many tiles as the largest, so that a block knows where its own are
+  // without reading anything.
+  void spread_tiles() {
+    if (walk_.groves.empty() || walk_.totals.grove_tiles > kSmallGroveTiles) return;
+    int64_t stride = 0;
+    for (const BlockGrove& grove : walk_.groves) stride = std::max<int64_t>(stride, grove.num_tiles);
+    std::vector<GroveTile> tiles(walk_.groves.size() * stride);
+    auto to = tiles.begin();
+    for (BlockGrove& grove : walk_.groves) {
+      std::copy_n(walk_.tiles.begin() + grove.tile_begin, grove.num_tiles, to);
+      grove.tile_begin = to - tiles.begin();
+      to += stride;
+    }
+    walk_.tiles = std::move(tiles);
+    walk_.totals.tile_stride = stride;
+  }
+
   // Blocks of 4 tiles, of 8 where there are wide families, or of 16 where one has more than 8.
   void add_tile_blocks() {
     BlockTotals& totals = walk_.totals;

@@ -139,7 +139,8 @@ struct GroveLimits {
 };
 // Several subtrees share a grove as long as that has no more than kSharedGroves.
 inline constexpr GroveLimits kNoGroves = {0, 0}, kSharedGroves = {16, 80}, kGroves = {256, 640};
-inline constexpr int64_t kUnitRows = 16;  // children of a unit's families, unless it is a single one
+inline constexpr int64_t kSmallGroveTiles = 32;  // of leaves
+inline constexpr int64_t kUnitRows = 16;         // children of a unit's families, unless it is a single one
 
 struct BlockTotals {
   int64_t num_nodes = 0, num_leaves = 0, num_roots = 0;
@@ -148,8 +149,10 @@ struct BlockTotals {
   int64_t grove_places = 0, round_tiles = 0;  // most in one grove; most tiles of places in one round
   int64_t block_tiles = 0;                    // most in a tile block
   int64_t has_wide = 0;                       // 1: a family of leaves in a grove has more than one tile
+  int64_t has_twigs = 0;                      // 1: a tile of leaves in a grove is not just one family below others
   int64_t has_above = 0;                      // 1: a leaf of a grove has something above it
   int64_t grove_tiles = 0;                    // of leaves, most in one grove
+  int64_t tile_stride = 0;                    // where groves are small: from the first tile of one to that of the next
 };
 
 // Views of the arrays below: on the device all but `stage_begin`, which the host walks.

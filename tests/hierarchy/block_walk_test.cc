@@ -96,6 +96,7 @@ void check_twig(const BlockWalk& walk, const Array& height, const BlockGrove& gr
 
 void check_groves(const BlockWalk& walk, GroveLimits limits) {
   std::vector<int64_t> seen(walk.totals.num_leaves);  // by tiles and places
+  bool has_twigs = false;
   const Array height = heights(walk);
   for (const BlockGrove& grove : walk.groves) {
     ASSERT_LE(grove.num_leaf_tiles, limits.tiles);
@@ -104,7 +105,13 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
     const auto end_of = [&](int64_t BlockGrove::*begin, size_t size) {
       return is_last ? static_cast<int64_t>(size) : (&grove)[1].*begin;
     };
-    ASSERT_EQ(grove.tile_begin + grove.num_tiles, end_of(&BlockGrove::tile_begin, walk.tiles.size()));
+    if (const int64_t stride = walk.totals.tile_stride; stride > 0) {  // the tiles of the g-th begin at g · stride
+      ASSERT_LE(grove.num_tiles, stride);
+      ASSERT_EQ(grove.tile_begin, (&grove - walk.groves.data()) * stride);
+      ASSERT_EQ(static_cast<int64_t>(walk.tiles.size()), static_cast<int64_t>(walk.groves.size()) * stride);
+    } else {
+      ASSERT_EQ(grove.tile_begin + grove.num_tiles, end_of(&BlockGrove::tile_begin, walk.tiles.size()));
+    }
     ASSERT_EQ(grove.family_begin + grove.num_families, end_of(&BlockGrove::family_begin, walk.grove_families.size()));
     // what there is room for in the tables of places
     ASSERT_EQ(grove.num_tiles - grove.num_leaf_tiles, (grove.num_places + kTileRows - 1) / kTileRows);
@@ -124,6 +131,8 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
         const int64_t place = family.place < 0 ? -1 : grove.place_begin + family.place;
         ASSERT_EQ(walk.leaf_above[grove.leaf_begin + row].place, place);
         if (tile.num_keys <= kTileRows) check_twig(walk, height, grove, tile, row);
+        has_twigs |=
+            family.begin > tile.row || family.end < tile.row + tile.num_rows || place < 0 || tile.num_levels > 1;
       }
     }
     for (int32_t p = 0; p < grove.num_places; ++p) {
@@ -141,6 +150,9 @@ void check_groves(const BlockWalk& walk, GroveLimits limits) {
         ASSERT_TRUE(round.place_begin <= tile.row && tile.row + tile.num_rows <= round.place_end);
       }
     }
+  }
+  if (!walk.totals.has_wide) {
+    ASSERT_EQ(walk.totals.has_twigs != 0, has_twigs);
   }
   // every other leaf is a bare one or a member of the crown
   for (const int64_t n : walk.members) {

@@ -30,6 +30,7 @@ struct TileRows {
   int family_place = -1;
   int size = 1;
   bool sees_itself = false;
+  const uint2* sight = nullptr;  // LeafSight of a leaf, in two parts, of which the second is `blocks`
 
   __device__ int begin() const { return static_cast<int>(range & 0xffff); }
   __device__ int end() const { return static_cast<int>(range >> 16); }
@@ -80,15 +81,15 @@ struct GroveView {
     return unpack2<T>(reinterpret_cast<const uint32_t*>(row_of_leaf<T>(rows, row))[lane_of_thread()]);
   }
 
-  // Of the lane's row: LeafSight in two parts, of which the second is `blocks`.
-  __device__ const uint2* sight_words(const GroveTile& tile) const {
-    return reinterpret_cast<const uint2*>(call.leaf_sights + leaf(tile.row + lane_of_thread()));
-  }
   __device__ TileRows leaf_rows(const GroveTile& tile) const {
+    return leaf_rows(tile, reinterpret_cast<const uint2*>(call.leaf_sights + leaf(tile.row + lane_of_thread())));
+  }
+  __device__ TileRows leaf_rows(const GroveTile& tile, const uint2* sight) const {
     TileRows rows;
     rows.tile = tile;
     if (lane_of_thread() >= tile.num_rows) return rows;
-    const uint2 words = sight_words(tile)[0];
+    rows.sight = sight;
+    const uint2 words = sight[0];
     rows.range = words.x, rows.family = static_cast<int>(words.y & 0xffff);
     rows.family_place = static_cast<int>(words.y) >> 16;
     rows.sees_itself = call.include_self;
@@ -140,12 +141,21 @@ struct RowSight {
   }
 };
 
-// The same where 16 rows are a family and all see all.
+// The same where 16 rows are a family and all see all,
 struct FullSight {
   bool sees_itself;
 
   __device__ bool sees(int h, int n, int j, int) const {
     return n != h || sees_itself || lane_of_thread() / 4 != 2 * (lane_of_thread() % 4) + j;
+  }
+};
+// and where all rows of a tile are.
+struct FamilySight {
+  FullSight full;
+  int num_rows;
+
+  __device__ bool sees(int h, int n, int j, int key) const {
+    return column_of(n, j) < num_rows && full.sees(h, n, j, key);
   }
 };
 
@@ -274,13 +284,17 @@ __device__ __forceinline__ void wait_for_tiles() {
   __syncwarp();
 }
 
-// Floats of places as pairs of numbers of the half type: a row is 64 high parts, then 64 low ones. Channels 2 · lane
-// and 2 · lane + 1.
+// Floats of places as pairs of numbers of the half type: a row is 64 high parts, then 64 low ones. Channels 2 · pair
+// and 2 · pair + 1.
 template <class T>
-__device__ __forceinline__ void write_split(uint32_t* rows, int64_t row, float2 x) {
-  uint32_t* const to = rows + row * kChannels + lane_of_thread();
+__device__ __forceinline__ void write_split(uint32_t* rows, int64_t row, int pair, float2 x) {
+  uint32_t* const to = rows + row * kChannels + pair;
   const uint32_t high = pack2<T>(x.x, x.y);
   to[0] = high, to[kChannels / 2] = rest_of<T>(x.x, x.y, high);
+}
+template <class T>
+__device__ __forceinline__ void write_split(uint32_t* rows, int64_t row, float2 x) {
+  write_split<T>(rows, row, lane_of_thread(), x);
 }
 // Brings one part of a tile of such rows, in the background: of [places, heads, parts], high and low ones in turn.
 template <class T>

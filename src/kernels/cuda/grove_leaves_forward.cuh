@@ -13,9 +13,12 @@ namespace ramify::cuda {
 // What becomes of a(leaf): it leaves for `value`, or stays in the tile of q until the block finishes it.
 enum class Values { leave, stay };
 
-// The warp has no tile after this one. Else `release` is told what of the tile is no longer needed.
+// The warp has no tile after this one, and waits for all of this one at once. Else `release` is told what of the tile
+// is no longer needed.
 struct NothingNext {
-  __device__ void wait() const { wait_for_tiles(); }
+  __device__ void wait_for_keys() const { wait_for_all(); }
+  __device__ void wait_for_values() const {}
+  __device__ void wait_for_all() const { wait_for_tiles(); }
   __device__ void release(PlaceArray) const {}
 };
 
@@ -63,37 +66,41 @@ struct ForwardLeaves {
   // The families of a tile, none of them wider than it.
   template <class Next>
   __device__ void attend(const TileRows& rows, const Next& next) const {
-    const int place = from_lane(rows.family_place, 0);
-    if (!view.call.is_causal && place >= 0 && rows.is_one_family_of_16()) {
-      attend_family_of_16(rows, place, next);
-    } else {
-      attend_twigs(rows, next);
-    }
+    const bool is_one = !view.call.is_causal && from_lane(rows.family_place, 0) >= 0 && rows.is_one_family_of_16();
+    is_one ? attend_family<true>(rows, next) : attend_twigs(rows, next);
   }
-  template <class Next>
-  __device__ void attend_family_of_16(const TileRows& rows, int place, const Next& next) const {
-    next.wait();
-    means().fold_16(place);
+  // One that all of a tile's rows are, below others, and not causal. kFull: there are 16.
+  template <bool kFull, class Next>
+  __device__ void attend_family(const TileRows& rows, const Next& next) const {
+    const int64_t row = view.place_row(from_lane(rows.family_place, 0));
+    const int num_rows = kFull ? kRows : rows.tile.num_rows;
+    const float inverse = kFull ? 1.0f / kRows : fast_inverse(static_cast<float>(num_rows));
+    next.wait_for_keys();
+    means().fold_one(row, inverse, kQ, kValues == Values::stay ? kV : kGradY);
     float s[2][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));
     next.release(kK);
     TileSoftmax softmax;
-    softmax.take(FullSight{view.call.include_self}, view.call.scale, s);
+    softmax.take(FamilySight{{view.call.include_self}, num_rows}, view.call.scale, s);
 #pragma unroll
     for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= softmax.inverse(i % 4 / 2);
+    if constexpr (kValues == Values::stay) {
+      next.wait_for_values();
+      means().fold_one(row, inverse, kV, kGradY);
+    }
     float values[8][4] = {};
     add_product<T, false>(values, split_weights<T>(s), staged(kV));
     next.release(kV);
-    store_value(rows.tile, kRows, values);
-    float sum = softmax.log_sum(0) + softmax.log_sum(1);
+    store_value(rows.tile, num_rows, values);
+    float sum = (row_of(0) < num_rows ? softmax.log_sum(0) : 0.0f) + (row_of(1) < num_rows ? softmax.log_sum(1) : 0.0f);
 #pragma unroll
     for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (lane_of_thread() == 0) view.call.place_energy[view.place_row(place)] = sum / kRows;
+    if (lane_of_thread() == 0) view.call.place_energy[row] = inverse * sum;
   }
   template <class Next>
   __device__ void attend_twigs(const TileRows& rows, const Next& next) const {
     const TwigSight<true> sight(view, rows);
-    next.wait();
+    next.wait_for_all();
     means().fold(rows);
     float s[2][4] = {}, total[2], values[8][4] = {};
     add_scores<T, false>(s, staged(kQ), staged(kK));

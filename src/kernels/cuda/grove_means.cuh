@@ -5,7 +5,7 @@
 
 namespace ramify::cuda {
 
-// Where the tiles of q, k and v are: one behind the other, or q for itself.
+// Where the tiles of q, k and v are: one behind the other, or each for itself.
 template <bool kSplit>
 struct TilesInARow {
   uint32_t q;
@@ -16,9 +16,9 @@ struct TilesInARow {
   }
 };
 struct TilesApart {
-  uint32_t q, k;  // that of v is behind that of k
+  uint32_t q, k, v;
 
-  __device__ Tile operator[](int array) const { return {array == kQ ? q : k + (array - kK) * kTileBytes}; }
+  __device__ Tile operator[](int array) const { return {array == kQ ? q : array == kK ? k : v}; }
 };
 
 // Sums of rows are products with a matrix of ones, or of sizes. `Tables` tells of the families: those of leaves and
@@ -100,14 +100,37 @@ struct FamilyMeans {
     const Target target = target_of(array, f, place);
     put(target, lane_of_thread(), make_float2(inverse * sum.x, inverse * sum.y));
   }
-  // Of a tile that is one family of 16 leaves, which has a place.
-  __device__ void fold_16(int place) const {
-    const int64_t row = 3 * view.place_row(place);
+  // Sums over all rows of a tile that is not split, of two channels of the lane: 2 · pair and 2 · pair + 1. The tile,
+  // transposed, times ones takes half as many products as `sum_rows`.
+  struct PairSum {
+    int pair;
+    float2 sum;
+  };
+  __device__ static PairSum sum_all_rows(const Tile& tile) {
+    const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
+    const uint32_t at = left_cell(tile.high), one = pack2<T>(1, 1);
+    float low = 0, high = 0;  // of channels 16 · t + g and 8 behind it
 #pragma unroll
-    for (int a = 0; a < 3; ++a) {
-      float2 sum[1];
-      sum_rows(ones(), tiles[a], sum);
-      write_split<T>(view.call.place_mean, row + a, make_float2(sum[0].x / kRows, sum[0].y / kRows));
+    for (int n = 0; n < 4; ++n) {
+      uint32_t b[4];
+      load_matrices<true>(b, at ^ (n << 5));
+      float c[4] = {};
+      const uint32_t transposed[4] = {b[0], b[2], b[1], b[3]};
+      multiply_add<T>(c, transposed, one, one);
+      if (n == 0 || t == n) low = c[0], high = c[2];
+    }
+    // neighbours exchange, so that each has two channels in a row
+    const bool is_odd = g % 2 == 1;
+    const float other = __shfl_xor_sync(0xffffffffu, is_odd ? low : high, 4);
+    return {8 * t + g / 2 + (is_odd ? 4 : 0), is_odd ? make_float2(other, high) : make_float2(low, other)};
+  }
+  // Of arrays [begin, end) in a tile that is one family of leaves, for a row of places.
+  __device__ void fold_one(int64_t row, float inverse, int begin, int end) const {
+#pragma unroll
+    for (int a = begin; a < end; ++a) {
+      const PairSum its = sum_all_rows(tiles[a]);
+      write_split<T>(view.call.place_mean, 3 * row + a, its.pair,
+                     make_float2(inverse * its.sum.x, inverse * its.sum.y));
     }
   }
   // Of arrays [begin, 3), every step-th, in a tile of one family or two.

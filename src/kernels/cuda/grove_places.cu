@@ -14,8 +14,8 @@ struct BackwardPlaces {
   GroveView view;
   PlaceTables tables;
   int num_stages;
-  PlaceTeam team = {};   // of the round
-  uint32_t staging = 0;  // of this team: means of q, k, v and grad_out, split
+  PlaceTeam<kParts> team = {};  // of the round
+  uint32_t staging = 0;         // of this team: means of q, k, v and grad_out, split
 
   static constexpr int kStageMemory = 4 * 2 * kTileBytes;
   static __host__ __device__ uint32_t block_memory(int most_places) {
@@ -24,7 +24,7 @@ struct BackwardPlaces {
   __device__ BackwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places, int count)
       : view{call, grove, head}, tables{grove, 0, most_places}, num_stages(count) {}
   __device__ void begin(const GroveRound& round) {
-    team = PlaceTeam(round, kParts, num_stages);
+    team = PlaceTeam<kParts>(round, num_stages);
     staging = block_memory(tables.most) + team.index() * kStageMemory;
   }
 

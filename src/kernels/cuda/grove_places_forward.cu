@@ -10,12 +10,14 @@ __global__ void __launch_bounds__(kWarps * 32, kPlaceBlocksAtOnce<kWarps>)
   const HeadItem item = head_item(call);
   const BlockGrove& grove = call.groves[item.item];
   if (grove.num_places == 0) return wait_for_kernels_before();
-  ForwardPlaces<T> places(call, grove, item.head, most_places, num_stages);
+  using Work = ForwardPlaces<T>;
+  Work places({call, grove, item.head}, {most_places, 0, Work::block_memory(most_places), num_stages});
   places.tables.load(call);
   wait_for_kernels_before();
   wait_for_tiles();
   __syncthreads();
-  places.run();
+  places.rise();
+  places.descend(0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 // Inside a grove everything is as if its roots had y = 0 and pi = 1. What is above adds y + pi · out (groves_finish).
 #pragma once
 
+#include "kernels/cuda/grove_above.cuh"
 #include "kernels/cuda/grove_means.cuh"
 #include "kernels/cuda/place_tables.cuh"
 
@@ -16,12 +17,18 @@ struct ForwardPlaces {
   // Attention, and the means of q, k and v.
   static constexpr int kParts = 4;
 
+  // Where things lie in shared memory: tables and numbers of places, and stages of tiles.
+  struct Memory {
+    int most_places;
+    uint32_t tables, staged;
+    int num_stages;
+  };
+
   GroveView view;
+  Memory memory;
   PlaceTables tables;
-  uint32_t numbers;
-  int num_stages;
-  PlaceTeam team = {};   // of the round
-  uint32_t staging = 0;  // of this team: q, k and v, split, and 16 numbers
+  PlaceTeam<kParts> team = {};  // of the round
+  uint32_t staging = 0;         // of this team: q, k and v, split, and 16 numbers
 
   static constexpr int kStageMemory = 3 * 2 * kTileBytes + kRowBytes;
   static __host__ __device__ uint32_t block_memory(int most_places) {
@@ -29,18 +36,16 @@ struct ForwardPlaces {
     return (bytes + kRowBytes - 1) / kRowBytes * kRowBytes;
   }
 
-  __device__ ForwardPlaces(const Call& call, const BlockGrove& grove, int head, int most_places, int count)
-      : view{call, grove, head},
-        tables{grove, 0, most_places},
-        numbers(PlaceTables::size(most_places)),
-        num_stages(count) {}
+  __device__ ForwardPlaces(const GroveView& grove, const Memory& where)
+      : view(grove), memory(where), tables{grove.grove, where.tables, where.most_places} {}
   __device__ void begin(const GroveRound& round) {
-    team = PlaceTeam(round, kParts, num_stages);
-    staging = block_memory(tables.most) + team.index() * kStageMemory;
+    team = PlaceTeam<kParts>(round, memory.num_stages);
+    staging = memory.staged + team.index() * kStageMemory;
   }
 
   __device__ float& number(Number which, int place) const {
-    return shared_at<float>(numbers + 4 * (which * tables.most + place));
+    const uint32_t numbers = memory.tables + PlaceTables::size(memory.most_places);
+    return shared_at<float>(numbers + 4 * (which * memory.most_places + place));
   }
   __device__ float& number_of_row(int row) const { return shared_at<float>(staging + 6 * kTileBytes + 4 * row); }
   __device__ TilesInARow<true> tiles() const { return {staging}; }
@@ -128,7 +133,7 @@ struct ForwardPlaces {
   }
   // y(C) takes the place of a(C), of several places at once.
   static constexpr int kAtOnce = 8;
-  __device__ void descend(int first, int end) const {
+  __device__ void descend_to(int first, int end) const {
     int above[kAtOnce];
     float2 own[kAtOnce], y[kAtOnce];
 #pragma unroll
@@ -148,8 +153,8 @@ struct ForwardPlaces {
     }
   }
 
-  // Up and down; the tables are there.
-  __device__ void run() {
+  // Up to the roots; the tables are there.
+  __device__ void rise() {
     const BlockGrove& grove = view.grove;
     if (grove.has_leaf_places) {
       set_leaf_places();
@@ -162,14 +167,30 @@ struct ForwardPlaces {
       team.for_tiles(
           round, [&](int t) { load(tables.tile(t)); }, [&](int t) { take_part(tables.tile(t)); });
     }
+  }
+  // And down again, to the places of all rounds from `first` on. Those of the last round are below the roots.
+  __device__ void descend(int first) const {
 #pragma unroll 1
-    for (int r = grove.num_rounds - 1; r >= 0; --r) {
+    for (int r = view.grove.num_rounds - 2; r >= first; --r) {
       const GroveRound round = tables.round(r);
       for (int p = round.place_begin + warp_of_thread(); p < round.place_end; p += kAtOnce * warps_of_block()) {
-        descend(p, round.place_end);
+        descend_to(p, round.place_end);
       }
       __syncthreads();
     }
+  }
+  // What comes down to the leaves of a place, to which all rounds from `first`, 0 or 1, on have descended.
+  __device__ Above above(int place, int chunk, int first) const {
+    if (place < 0) return {};
+    const float* y = view.call.place_y;
+    const int over = tables.place(place).family_place;
+    if (over < 0 || first == 0 || place >= tables.round(0).place_end) {
+      return {y, view.place_row(place), chunk, number(kMass, place)};
+    }
+    const float mass = number(kMass, over);
+    Above its(y, view.place_row(over), chunk, mass * number(kKept, place));
+    its.give(y, view.place_row(place), chunk, mass * number(kGiven, place));
+    return its;
   }
 };
 

@@ -37,19 +37,22 @@ struct PlaceStages {
   }
 };
 
-// Warps that work on one tile of a round: as many as there are parts of the work, where tiles are few. A warp has its
-// own part, and every `size`-th after it.
+// Warps that work on one tile of a round: as many as there are parts of the work, where tiles are few, else two or one.
+// A warp has its own part, and every `size`-th after it.
+template <int kParts>
 struct PlaceTeam {
   int size = 1, count = 0;
 
   PlaceTeam() = default;
-  __device__ PlaceTeam(const GroveRound& round, int parts, int stages) {
+  __device__ PlaceTeam(const GroveRound& round, int stages) {
     const int tiles = min(round.tile_end - round.tile_begin, stages), warps = warps_of_block();
-    size = tiles * parts <= warps ? parts : tiles * 2 <= warps ? 2 : 1;
-    count = min(stages, warps / size);
+    size = tiles * kParts <= warps ? kParts : tiles * 2 <= warps ? 2 : 1;
+    count = min(stages, teams(warps));
   }
-  __device__ int index() const { return warp_of_thread() / size; }
-  __device__ int part() const { return warp_of_thread() % size; }
+  __device__ int index() const { return teams(warp_of_thread()); }
+  __device__ int part() const { return warp_of_thread() - index() * size; }
+  // warps / size, without a division by what is not known
+  __device__ int teams(int warps) const { return size == kParts ? warps / kParts : warps >> (size - 1); }
 
   // The team's tiles of a round, and what is to be done with one in two steps, with a barrier behind each.
   template <class First, class Second>
@@ -90,19 +93,30 @@ struct PlaceTables {
     return shared_at<GroveFamily>(families() + (f - grove.num_leaf_families) * sizeof(GroveFamily));
   }
 
+  // Each of the arrays by warps of its own, of which a block has four or more.
   __device__ void load(const Call& call) const {
-    copy(places, call.places + grove.place_begin, grove.num_places);
-    copy(tiles(), call.tiles + grove.tile_begin + grove.num_leaf_tiles, grove.num_tiles - grove.num_leaf_tiles);
-    copy(rounds(), call.grove_rounds + grove.round_begin, grove.num_rounds);
-    copy(families(), call.grove_families + grove.family_begin + grove.num_leaf_families,
-         grove.num_families - grove.num_leaf_families);
+    const int64_t tile_begin = grove.tile_begin + grove.num_leaf_tiles;
+    const int64_t family_begin = grove.family_begin + grove.num_leaf_families;
+    switch (warp_of_thread() % 4) {
+      case 0:
+        return copy(places, call.places + grove.place_begin, grove.num_places);
+      case 1:
+        return copy(tiles(), call.tiles + tile_begin, grove.num_tiles - grove.num_leaf_tiles);
+      case 2:
+        return copy(rounds(), call.grove_rounds + grove.round_begin, grove.num_rounds);
+      default:
+        return copy(families(), call.grove_families + family_begin, grove.num_families - grove.num_leaf_families);
+    }
   }
+
+ private:
   template <class Record>
   __device__ static void copy(uint32_t to, const Record* from, int count) {
-    const int words = count * static_cast<int>(sizeof(Record) / 8);
+    const int words = count * static_cast<int>(sizeof(Record) / 8), step = warps_of_block() / 4 * 32;
     const auto* bytes = reinterpret_cast<const char*>(from);
-    for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x))
+    for (int i = warp_of_thread() / 4 * 32 + lane_of_thread(); i < words; i += step) {
       copy_async8(to + 8 * i, bytes + 8 * i);
+    }
   }
 };
 

@@ -8,147 +8,218 @@
 namespace ramify::cuda {
 namespace {
 
-constexpr int kMostTiles = 32;  // of leaves
 constexpr int kWarps = 8;
+constexpr int kTilesOfWarp = 4;
+constexpr int kMostTiles = kWarps * kTilesOfWarp;  // of leaves
+static_assert(kMostTiles == kSmallGroveTiles);
 // That share a multiprocessor, so that one reads while the other is busy with its places. Three, of 80 registers, are
 // slower: they spill.
 constexpr int kBlocksAtOnce = 2;
 
-// Where things lie in shared memory: the tables of places, what is staged (tiles of k and v of each warp's leaves,
-// later of places), 16 numbers of each warp, and the leaves: tiles of q, which become a(leaf), and the place above each
-// row.
+// Where things lie in shared memory. Six tiles of each warp; what its rows see, 16 numbers and which tiles it has; what
+// the grove is, for each warp; the tables of its places.
 struct SmallGroveMemory {
-  int most_places, most_tiles;
+  static constexpr uint32_t kLeaves = 0;
+  // Two tiles a warp, which are free when the leaves are done. Places are staged there.
+  static constexpr uint32_t kStaged = kLeaves + kMostTiles * kTileBytes;
+  static constexpr uint32_t kSights = kStaged + kWarps * 2 * kTileBytes;
+  static constexpr uint32_t kScratch = kSights + kMostTiles * kRows * sizeof(LeafSight);
+  static constexpr uint32_t kLeafTiles = kScratch + kWarps * kRows * sizeof(float);
+  static constexpr uint32_t kGrove = kLeafTiles + kMostTiles * sizeof(GroveTile);
+  static constexpr uint32_t kBegins = kGrove + kWarps * sizeof(BlockGrove);
+  static constexpr uint32_t kPlaces = (kBegins + kWarps * 3 * 8 + kRowBytes - 1) / kRowBytes * kRowBytes;
 
-  static constexpr int kStaged = kWarps * 2 * kTileBytes;
-
-  static SmallGroveMemory of(const BlockTotals& totals) {
-    return {static_cast<int>(totals.grove_places), static_cast<int>(totals.grove_tiles)};
+  using Places = ForwardPlaces<__half>;
+  static constexpr int kMostStages = kWarps * 2 * kTileBytes / Places::kStageMemory;
+  static size_t size(const BlockTotals& totals) {
+    return kPlaces + Places::block_memory(static_cast<int>(totals.grove_places));
   }
 
-  __host__ __device__ uint32_t staged() const { return ForwardPlaces<__half>::block_memory(most_places); }
-  __host__ __device__ uint32_t leaves() const { return staged() + kStaged; }
-  __host__ __device__ uint32_t scratch() const { return leaves() + most_tiles * kTileBytes; }
-  __host__ __device__ uint32_t places() const { return scratch() + kWarps * kRows * 4; }
-  __host__ __device__ uint32_t size() const { return places() + most_tiles * kRows * 2; }
-
-  __device__ uint32_t leaf_tile(int t) const { return leaves() + t * kTileBytes; }
-  __device__ int16_t& place_of_row(int t, int row) const {
-    return shared_at<int16_t>(places() + 2 * (t * kRows + row));
+  // Of the warp's i-th tile. q comes to where a(leaf) stays; k and v of the first two tiles to where the third and
+  // fourth will be as far as those that are free do not suffice.
+  __device__ static TilesApart tiles(int i) {
+    const uint32_t own = kLeaves + warp_of_thread() * kTilesOfWarp * kTileBytes;
+    const uint32_t free = kStaged + warp_of_thread() * 2 * kTileBytes;
+    return {own + i * kTileBytes, i == 0 ? own + 2 * kTileBytes : free + (i == 1 ? kTileBytes : 0),
+            i == 1 ? own + 3 * kTileBytes : free + (i > 1 ? kTileBytes : 0)};
+  }
+  __device__ static uint32_t sight(int i, int row) {
+    return kSights + ((warp_of_thread() * kTilesOfWarp + i) * kRows + row) * sizeof(LeafSight);
+  }
+  __device__ static int place_of_row(int i, int row) { return shared_at<LeafSight>(sight(i, row)).place; }
+  __device__ static BlockGrove& grove() {
+    return shared_at<BlockGrove>(kGrove + warp_of_thread() * sizeof(BlockGrove));
+  }
+  __device__ static const void*& begin(int array) {
+    return shared_at<const void*>(kBegins + (warp_of_thread() * 3 + array) * 8);
+  }
+  __device__ static uint32_t scratch() { return kScratch + warp_of_thread() * kRows * sizeof(float); }
+  __device__ static GroveTile& leaf_tile(int i) {
+    return shared_at<GroveTile>(kLeafTiles + (warp_of_thread() * kTilesOfWarp + i) * sizeof(GroveTile));
   }
 };
 
-template <class T>
+// A grove and a head. A warp has every kWarps-th tile of leaves. What it needs to know of the grove is brought to
+// shared memory long before it is needed: behind the copies of tiles even a small table would wait for microseconds.
+template <class T, bool kHasTwigs>
 struct SmallGrove {
-  GroveView view;
-  SmallGroveMemory memory;
+  const Call& call;
+  int head;
+
+  using Memory = SmallGroveMemory;
+  __device__ GroveView view() const { return {call, Memory::grove(), head}; }
+
+  __device__ int num_tiles() const {
+    return max(0, (view().grove.num_leaf_tiles - warp_of_thread() + kWarps - 1) / kWarps);
+  }
+  // Every warp for itself, and all at once: nothing waits for another.
+  __device__ void read_grove(int64_t grove, int tile_stride) const {
+    const int lane = lane_of_thread(), t = warp_of_thread() + lane * kWarps;
+    const bool has_word = lane < static_cast<int>(sizeof(BlockGrove) / 4),
+               may_have_tile = t < min(tile_stride, kMostTiles);
+    const uint32_t word = has_word ? reinterpret_cast<const uint32_t*>(call.groves + grove)[lane] : 0;
+    const GroveTile tile = may_have_tile ? call.tiles[grove * tile_stride + t] : GroveTile();
+    if (has_word) reinterpret_cast<uint32_t*>(&Memory::grove())[lane] = word;
+    if (may_have_tile) Memory::leaf_tile(lane) = tile;
+    __syncwarp();
+    if (lane < 3) Memory::begin(lane) = view().template row_of_leaf<T>(array(lane), 0);
+    __syncwarp();
+  }
+  __device__ GroveTile tile(int i) const { return Memory::leaf_tile(i); }
+  __device__ const Rows& array(int which) const { return which == kQ ? call.q : which == kK ? call.k : call.v; }
 
   using Leaves = ForwardLeaves<T, Values::stay>;
-  __device__ Leaves leaves(int t) const {
-    const uint32_t k = memory.staged() + warp_of_thread() * 2 * kTileBytes;
-    return {view, {memory.leaf_tile(t), k}, memory.scratch() + 4 * warp_of_thread() * kRows};
+  __device__ Leaves leaves(int i) const { return {view(), Memory::tiles(i), Memory::scratch()}; }
+  // What its rows see comes with q.
+  __device__ void load(int i, int which) const {
+    if (i >= num_tiles()) return;
+    const int lane = lane_of_thread();
+    const GroveTile its = tile(i);
+    const auto stride = static_cast<int>(array(which).row_stride);
+    const auto* from =
+        static_cast<const T*>(Memory::begin(which)) + int64_t{its.row + lane / 8} * stride + 8 * (lane % 8);
+    load_tile<T>(Memory::tiles(i)[which].high, from, int64_t{4} * stride, its.num_rows);
+    if (which != kQ || lane >= its.num_rows) return;
+    copy_async16(Memory::sight(i, lane), call.leaf_sights + view().leaf(its.row + lane));
   }
-
-  // A warp has every kWarps-th tile. All of its q are on their way from the beginning, k and v of the next tile as soon
-  // as those of this one are not needed any more.
+  // The first two tiles, which are all that has room at the beginning. Copies come in groups, in the order in which
+  // they are needed.
+  __device__ void load_first() const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int which = kQ; which <= kV; ++which) load(i, which);
+      copy_async_commit();
+    }
+  }
+  // What is released makes room for q, k and v of the third tile and of the fourth, in this order, each a group.
   struct Next {
-    Leaves leaves;
-    GroveTile tile;
-    bool is_there, is_first;
+    const SmallGrove& grove;
+    int i;
 
-    __device__ void wait() const {
-      if (!is_first) return wait_for_tiles();
-      copy_async_wait<1>();  // q of other tiles may come later
+    // v of the first two tiles comes with q and k. Behind it are the groups of the next tiles, as far as those begun.
+    __device__ void wait_for_keys() const {
+      i % 3 == 0 ? copy_async_wait<1>() : copy_async_wait<2>();
       __syncwarp();
     }
+    __device__ void wait_for_values() const {  // k was released
+      if (i >= 2) wait_for_keys();
+    }
+    __device__ void wait_for_all() const {
+      if (i == 2) copy_async_wait<1>();
+      if (i == 3) copy_async_wait<0>();
+      wait_for_keys();
+    }
     __device__ void release(PlaceArray array) const {
-      if (!is_there) return;
+      const int n = 2 * i + (array == kV ? 1 : 0);
       __syncwarp();
-      leaves.load(array, tile);
+      if (n < 6) grove.load(2 + n / 3, n % 3);
+      copy_async_commit();
     }
   };
   __device__ void attend() const {
-    const int num_tiles = view.grove.num_leaf_tiles, first = warp_of_thread();
-    if (first >= num_tiles) return;
-    GroveTile tile = view.tile(first);
-    leaves(first).load(tile);
-    copy_async_commit();
+    const int count = num_tiles();
 #pragma unroll 1
-    for (int t = first + kWarps; t < num_tiles; t += kWarps) leaves(t).load(kQ, view.tile(t));
-    copy_async_commit();
-#pragma unroll 1
-    for (int t = first; t < num_tiles; t += kWarps) {
-      const TileRows rows = view.leaf_rows(tile);
-      if (lane_of_thread() < kRows) memory.place_of_row(t, lane_of_thread()) = static_cast<int16_t>(rows.family_place);
-      const bool has_next = t + kWarps < num_tiles;
-      if (has_next) tile = view.tile(t + kWarps);
-      leaves(t).attend(rows, Next{leaves(t), tile, has_next, t == first});
+    for (int i = 0; i < count; ++i) {
+      const Next next = {*this, i};
+      next.wait_for_keys();
+      const auto* sight = &shared_at<uint2>(Memory::sight(i, lane_of_thread() % kRows));
+      const TileRows rows = view().leaf_rows(tile(i), sight);
+      if constexpr (kHasTwigs) {
+        leaves(i).attend(rows, next);
+      } else {
+        leaves(i).template attend_family<false>(rows, next);
+      }
     }
   }
 
-  // out = y + pi · a(leaf). Each warp's tiles are those of before; eight lanes have a row, eight channels each.
-  __device__ Above above(int place) const {
-    const int global = static_cast<int>(view.grove.place_begin) + place;
-    return {view.call, view.head, lane_of_thread() % 8, {place < 0 ? -1 : global, -1}};
-  }
-  __device__ void finish() const {
-    constexpr int kTiles = (kMostTiles + kWarps - 1) / kWarps;
-    const int num_tiles = view.grove.num_leaf_tiles, first = warp_of_thread();
-    const auto first_place = [&](int t) { return memory.place_of_row(t, lane_of_thread() / 8); };
-    Above from[kTiles];  // all on their way before the first is needed
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      const int t = first + i * kWarps;
-      if (t < num_tiles) from[i] = above(first_place(t));
-    }
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      const int t = first + i * kWarps;
-      if (t < num_tiles) finish_tile(t, first_place(t), from[i]);
+  // `above` tells what comes down to the leaves of a place.
+  template <class Places>
+  __device__ void finish(const Places& above) const {
+    const int count = num_tiles(), row = lane_of_thread() / 8;
+    const auto above_first = [&](int i) {
+      return above(i < count && row < tile(i).num_rows ? Memory::place_of_row(i, row) : -1);
+    };
+    Above next = above_first(0);
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const Above its = next;
+      next = above_first(i + 1);  // on its way while this one is finished
+      finish_tile(i, its, above);
     }
   }
-  __device__ void finish_tile(int t, int last, Above from) const {
-    const GroveTile tile = view.tile(t);
-    T* out = lane_chunk<T>(view.call.out, view.leaf(tile.row), view.head);
-    const int64_t step = 4 * view.call.out.row_stride;
+  template <class Places>
+  __device__ void finish_tile(int i, Above from, const Places& above) const {
+    const GroveTile its = tile(i);
+    T* out = lane_chunk<T>(call.out, view().leaf(its.row), head);
+    const int64_t step = 4 * call.out.row_stride;
+    [[maybe_unused]] int last = Memory::place_of_row(i, lane_of_thread() / 8);
 #pragma unroll
-    for (int i = 0; i < 4; ++i, out += step) {
-      const int row = lane_of_thread() / 8 + 4 * i;
-      if (row >= tile.num_rows) continue;
-      const int place = memory.place_of_row(t, row);
-      if (place != last) last = place, from = above(place);
-      store16(out, from.chunk<T>(shared_at<uint4>(lane_cell(memory.leaf_tile(t), i))));
+    for (int r = 0; r < 4; ++r, out += step) {
+      const int row = lane_of_thread() / 8 + 4 * r;
+      if (row >= its.num_rows) continue;
+      if constexpr (kHasTwigs) {  // several families may share a tile
+        const int place = Memory::place_of_row(i, row);
+        if (place != last) last = place, from = above(place);
+      }
+      store16(out, from.chunk<T>(shared_at<uint4>(lane_cell(Memory::tiles(i).q, r))));
     }
   }
   // Leaves among inner nodes are in no tile: all they have is y of their places.
-  __device__ void finish_leaf_places(const PlaceTables& tables) const {
+  template <class Places>
+  __device__ void finish_leaf_places(const PlaceTables& tables, const Places& above) const {
     const int lane = lane_of_thread();
-    for (int p = 4 * warp_of_thread() + lane / 8; p < view.grove.num_places; p += 4 * kWarps) {
+    for (int p = 4 * warp_of_thread() + lane / 8; p < view().grove.num_places; p += 4 * kWarps) {
       const int leaf = tables.place(p).leaf_row;
       if (leaf < 0) continue;
-      T* out = view.row_of_leaf<T>(view.call.out, leaf) + 8 * (lane % 8);
+      T* out = view().template row_of_leaf<T>(call.out, leaf) + 8 * (lane % 8);
       store16(out, above(p).template chunk<T>(make_uint4(0, 0, 0, 0)));
     }
   }
 };
 
-// What each phase needs of the grove is read again: it would be in the way of the others' registers.
-template <class T>
+template <class T, bool kHasTwigs>
 __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce)
-    small_groves_forward_kernel(const __grid_constant__ Call call, SmallGroveMemory memory, int num_stages) {
+    small_groves_forward_kernel(const __grid_constant__ Call call, int most_places, int num_stages, int tile_stride) {
   const HeadItem item = head_item(call);
+  const SmallGrove<T, kHasTwigs> small = {call, item.head};
   const auto places = [&] {
-    return ForwardPlaces<T>(call, call.groves[item.item], item.head, memory.most_places, num_stages);
+    return ForwardPlaces<T>(small.view(),
+                            {most_places, SmallGroveMemory::kPlaces, SmallGroveMemory::kStaged, num_stages});
   };
-  const auto small = [&] { return SmallGrove<T>{{call, call.groves[item.item], item.head}, memory}; };
-  places().tables.load(call);
+  small.read_grove(item.item, tile_stride);
   wait_for_kernels_before();
-  small().attend();
+  small.load_first();
+  places().tables.load(call);
+  small.attend();
   wait_for_tiles();
   __syncthreads();
-  places().run();
-  small().finish();
-  if (call.groves[item.item].has_leaf_places) small().finish_leaf_places(places().tables);
+  places().rise();
+  const int first = call.value.data == call.out.data ? 1 : 0;  // a backward pass needs y and pi of all places
+  places().descend(first);
+  const auto above = [&](int place) { return places().above(place, lane_of_thread() % 8, first); };
+  small.finish(above);
+  if (small.view().grove.has_leaf_places) small.finish_leaf_places(places().tables, above);
 }
 
 }  // namespace
@@ -159,16 +230,19 @@ bool takes_small_groves(const AttentionParams& params) {
   if (totals.grove_places == 0 || totals.has_wide || has_crown || totals.grove_tiles > kMostTiles) return false;
   // A multiprocessor's memory is all that a block can have and what each takes beside.
   constexpr size_t kBeside = 1024;
-  return kBlocksAtOnce * (SmallGroveMemory::of(totals).size() + kBeside) <= most_shared_memory() + kBeside;
+  return kBlocksAtOnce * (SmallGroveMemory::size(totals) + kBeside) <= most_shared_memory() + kBeside;
 }
 
 void small_groves_forward(const Call& call, const AttentionParams& params, cudaStream_t stream) {
-  const auto memory = SmallGroveMemory::of(params.walk.totals);
-  constexpr int kMostStages = SmallGroveMemory::kStaged / ForwardPlaces<__half>::kStageMemory;
-  const int num_stages = std::min(kMostStages, static_cast<int>(params.walk.totals.round_tiles));
+  const BlockTotals& totals = params.walk.totals;
+  const int num_stages = std::min(SmallGroveMemory::kMostStages, static_cast<int>(totals.round_tiles));
+  const auto run = [&](auto kernel) {
+    launch(kernel, grid_of_groves(call, params), kWarps * 32, SmallGroveMemory::size(totals), stream, call,
+           static_cast<int>(totals.grove_places), num_stages, static_cast<int>(totals.tile_stride));
+  };
   with_storage(params, [&]<class T>() {
-    launch(small_groves_forward_kernel<T>, grid_of_groves(call, params), kWarps * 32, memory.size(), stream, call,
-           memory, num_stages);
+    totals.has_twigs || call.is_causal ? run(small_groves_forward_kernel<T, true>)
+                                       : run(small_groves_forward_kernel<T, false>);
   });
 }
 

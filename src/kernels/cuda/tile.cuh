@@ -167,11 +167,10 @@ __device__ __forceinline__ T* lane_chunk(const Rows& rows, int64_t first, int he
   return begin + int64_t{lane_of_thread() / 8} * static_cast<int>(rows.row_stride) + 8 * (lane_of_thread() % 8);
 }
 
-// Brings `count` rows of a tensor into a tile, in the background; the rest is 0.
+// Brings `count` rows of a tensor into a tile, in the background; the rest is 0. `from` is the lane's chunk of the
+// first row that it has, its next ones are `step` apart.
 template <class T>
-__device__ __forceinline__ void load_tile(uint32_t tile, const Rows& rows, int64_t first, int count, int head) {
-  const T* from = lane_chunk<T>(rows, first, head);
-  const int64_t step = 4 * rows.row_stride;
+__device__ __forceinline__ void load_tile(uint32_t tile, const T* from, int64_t step, int count) {
   if (count == kRows) {
 #pragma unroll
     for (int i = 0; i < 4; ++i, from += step) copy_async16(lane_cell(tile, i), from);
@@ -181,6 +180,10 @@ __device__ __forceinline__ void load_tile(uint32_t tile, const Rows& rows, int64
   for (int i = 0; i < 4; ++i, from += step) {
     lane_of_thread() / 8 + 4 * i < count ? copy_async16(lane_cell(tile, i), from) : zero16(lane_cell(tile, i));
   }
+}
+template <class T>
+__device__ __forceinline__ void load_tile(uint32_t tile, const Rows& rows, int64_t first, int count, int head) {
+  load_tile<T>(tile, lane_chunk<T>(rows, first, head), 4 * rows.row_stride, count);
 }
 
 // A result as a tile.

@@ -26,7 +26,7 @@ struct TwigSight {
   __device__ TwigSight(const GroveView& view, const TileRows& rows)
       : own(rows.family >= 0 ? 1u << lane_of_thread() : 0),
         inner(own),
-        outer(rows.family >= 0 ? view.sight_words(rows.tile)[1] : make_uint2(0, 0)),
+        outer(rows.family >= 0 ? rows.sight[1] : make_uint2(0, 0)),
         sees_itself(rows.sees_itself),
         is_causal(view.call.is_causal) {
     next();
