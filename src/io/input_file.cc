@@ -19,7 +19,9 @@ InputFile::InputFile(std::string path) : name_(std::move(path)) {
     if (descriptor_ < 0) throw system_error(name_, "open");
   }
   struct stat status;
-  if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) size_ = status.st_size;
+  if (::fstat(descriptor_, &status) != 0) return;
+  if (S_ISREG(status.st_mode)) size_ = status.st_size;
+  changed_ = status.st_mtim;
 }
 
 InputFile::~InputFile() {
@@ -27,12 +29,16 @@ InputFile::~InputFile() {
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
-    : name_(std::move(other.name_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+    : name_(std::move(other.name_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_),
+      changed_(other.changed_) {}
 
 InputFile& InputFile::operator=(InputFile&& other) noexcept {
   std::swap(name_, other.name_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(size_, other.size_);
+  std::swap(changed_, other.changed_);
   return *this;
 }
 
@@ -42,6 +48,12 @@ size_t InputFile::read(std::span<std::byte> out) {
     if (count >= 0) return static_cast<size_t>(count);
     if (errno != EINTR) throw system_error(name_, "read");
   }
+}
+
+bool InputFile::is_unchanged() const {
+  struct stat status;
+  return ::fstat(descriptor_, &status) == 0 && status.st_size == size_ && status.st_mtim.tv_sec == changed_.tv_sec &&
+         status.st_mtim.tv_nsec == changed_.tv_nsec;
 }
 
 bool InputFile::is_ready() const {

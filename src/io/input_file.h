@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <span>
 #include <string>
 
@@ -20,6 +21,7 @@ class InputFile {
 
   const std::string& name() const { return name_; }
   int64_t size() const { return size_; }  // when it was opened; -1: a pipe or the like
+  bool is_unchanged() const;              // its size and the time of the last change are what they were then
 
   size_t read(std::span<std::byte> out);                         // some of what comes next; 0: the end
   bool is_ready() const;                                         // read() would not wait
@@ -29,6 +31,7 @@ class InputFile {
   std::string name_;
   int descriptor_ = -1;
   int64_t size_ = -1;
+  timespec changed_{};  // for the last time before it was opened
 };
 
 }  // namespace ramify::io

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -71,7 +72,16 @@ void SafetensorsReader::read(std::string_view name, std::span<std::byte> out) co
     throw Error(path() + ": tensor " + printable(name) + " has " + std::to_string(tensor.size) + " bytes; expected " +
                 std::to_string(out.size()));
   }
-  file_->file.read_at(tensor.offset, out);
+  read_part(tensor, 0, out);
+}
+
+void SafetensorsReader::read_part(const TensorInfo& tensor, int64_t begin, std::span<std::byte> out) const {
+  assert(begin >= 0 && static_cast<int64_t>(out.size()) <= tensor.size - begin);
+  file_->file.read_at(tensor.offset + begin, out);
+}
+
+bool SafetensorsReader::is_unchanged() const {
+  return file_->file.is_unchanged();
 }
 
 // --- writing

@@ -43,6 +43,10 @@ class SafetensorsReader {
   const TensorInfo* find(std::string_view name) const;               // nullptr: not there
   const TensorInfo& at(std::string_view name) const;                 // Error: not there
   void read(std::string_view name, std::span<std::byte> out) const;  // out.size() must be the tensor's size
+  // Bytes of a tensor from `begin` on, which must be in it.
+  void read_part(const TensorInfo& tensor, int64_t begin, std::span<std::byte> out) const;
+
+  bool is_unchanged() const;  // since it was opened, as far as its size and the time of the last change tell
 
  private:
   class File;

@@ -1,11 +1,15 @@
 #include "train/leaf_cache.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "io/error.h"
@@ -15,6 +19,7 @@
 namespace ramify::train {
 namespace {
 
+constexpr int64_t kFloat = sizeof(float);    // bytes
 constexpr int64_t kDigits = 64;              // of a SHA-256
 constexpr int64_t kMaxRowsBytes = 64 << 20;  // of one part, unless a single piece has more
 constexpr const char* kRemove = "; remove this file, then the vectors are computed anew";
@@ -38,45 +43,24 @@ std::vector<Element> read_values(const io::SafetensorsReader& file, const std::s
   return values;
 }
 
-// The whole of a cache, as it is stored.
-struct StoredCache {
-  std::vector<char> keys;
-  std::vector<int64_t> begin;
-  std::vector<float> rows;
-  std::string sha256;  // of the parts, as they come
-
-  explicit StoredCache(const io::SafetensorsReader& file) {
-    keys = read_values<char>(file, "keys", "U8");
-    begin = read_values<int64_t>(file, "begin", "I64");
-    std::string sums = io::sha256_hex(bytes_of(keys)) + io::sha256_hex(bytes_of(begin));
-    for (size_t part = 0; file.find(part_name(part)); ++part) {
-      const auto values = read_values<float>(file, part_name(part), "F32");
-      sums += io::sha256_hex(bytes_of(values));
-      rows.insert(rows.end(), values.begin(), values.end());
-    }
-    sha256 = io::sha256_hex(sums);
-  }
-
-  bool fits(int64_t width) const {
-    if (begin.empty() || begin.front() != 0 || !std::ranges::is_sorted(begin)) return false;
-    const auto total = static_cast<int64_t>(rows.size());
-    return keys.size() == (begin.size() - 1) * kDigits && total % width == 0 && begin.back() == total / width;
-  }
+// A key and its rows, which are in memory or in a file.
+struct Piece {
+  std::string_view key;
+  int64_t values = 0;                          // rows · width
+  std::function<void(std::span<float>)> read;  // all of them
 };
-
-// By key, in order.
-using Pieces = std::vector<std::pair<std::string_view, std::span<const float>>>;
+using Pieces = std::vector<Piece>;  // by key, in order
 
 // Pieces as they are written: the rows in parts, so that there is never a second copy of all of them.
 class CacheParts {
  public:
   CacheParts(Pieces pieces, int64_t width) : pieces_(std::move(pieces)), width_(width) {
     int64_t bytes = kMaxRowsBytes;
-    for (const auto& [key, rows] : pieces_) {
+    for (const Piece& piece : pieces_) {
       if (bytes >= kMaxRowsBytes) part_begin_.push_back(begin_.size() - 1), bytes = 0;
-      keys_.insert(keys_.end(), key.begin(), key.end());
-      begin_.push_back(begin_.back() + static_cast<int64_t>(rows.size()) / width);
-      bytes += static_cast<int64_t>(rows.size_bytes());
+      keys_.insert(keys_.end(), piece.key.begin(), piece.key.end());
+      begin_.push_back(begin_.back() + piece.values / width);
+      bytes += piece.values * kFloat;
     }
     part_begin_.push_back(pieces_.size());
   }
@@ -109,9 +93,12 @@ class CacheParts {
   size_t num_parts() const { return part_begin_.size() - 1; }
 
   std::vector<float> values(size_t part) const {
-    std::vector<float> values;
-    for (size_t i = part_begin_[part]; i < part_begin_[part + 1]; ++i) {
-      values.insert(values.end(), pieces_[i].second.begin(), pieces_[i].second.end());
+    const size_t first = part_begin_[part], last = part_begin_[part + 1];
+    std::vector<float> values(static_cast<size_t>((begin_[last] - begin_[first]) * width_));
+    std::span<float> rest = values;
+    for (size_t i = first; i < last; ++i) {
+      pieces_[i].read(rest.first(static_cast<size_t>(pieces_[i].values)));
+      rest = rest.subspan(static_cast<size_t>(pieces_[i].values));
     }
     return values;
   }
@@ -137,41 +124,109 @@ std::string value_of(const io::TensorMetadata& metadata, const std::string& key)
 
 }  // namespace
 
+// Only keys and places are in memory. The file is not mapped: if it is cut short, that is an error and not a signal
+// (io/input_file.h).
+class LeafCache::StoredVectors {
+ public:
+  StoredVectors(const std::string& path, const signal::LeafEncoding& encoding) : file_(path), width_(encoding.width) {
+    check_encoding(encoding);
+    const std::vector<char> keys = read_values<char>(file_, "keys", "U8");
+    begin_ = read_values<int64_t>(file_, "begin", "I64");
+    if (sha256(keys) != value_of(file_.metadata(), "sha256") || !fits(keys)) throw io::Error(path + ": is broken");
+    for (size_t i = 0; i + 1 < begin_.size(); ++i) {
+      piece_of_.emplace(std::string(keys.data() + i * kDigits, kDigits), i);
+    }
+  }
+
+  std::optional<std::vector<float>> find(const std::string& key) const {
+    const auto found = piece_of_.find(key);
+    if (found == piece_of_.end()) return std::nullopt;
+    std::vector<float> values(static_cast<size_t>(num_values(found->second)));
+    read(found->second, values);
+    return values;
+  }
+
+  Pieces pieces() const {
+    Pieces pieces;
+    for (const auto& [key, piece] : piece_of_) {
+      pieces.push_back({key, num_values(piece), [this, piece](std::span<float> out) { read(piece, out); }});
+    }
+    return pieces;
+  }
+
+  void check_unchanged() const {
+    if (!file_.is_unchanged()) throw io::Error(file_.path() + ": was changed while it was read; begin again");
+  }
+
+ private:
+  void check_encoding(const signal::LeafEncoding& encoding) const {
+    const std::string level = value_of(file_.metadata(), "level"), model = value_of(file_.metadata(), "model");
+    if (model.empty()) throw io::Error(file_.path() + ": is no cache of --leaf-cache");
+    if (model != encoding.sha256) {
+      throw io::Error(file_.path() + ": has the vectors of another model than " + encoding.model);
+    }
+    if (level != name_of(encoding.level)) {
+      throw io::Error(file_.path() + ": has the vectors of --leaf-level " + io::printable(level) + ", not " +
+                      std::string(name_of(encoding.level)));
+    }
+  }
+
+  // Of all tensors; finds the parts on the way.
+  std::string sha256(const std::vector<char>& keys) {
+    std::string sums = io::sha256_hex(bytes_of(keys)) + io::sha256_hex(bytes_of(begin_));
+    std::vector<std::byte> bytes;
+    while (const io::TensorInfo* const part = file_.find(part_name(parts_.size()))) {
+      if (part->dtype != "F32") throw io::Error(file_.path() + ": tensor " + part->name + " is " + part->dtype);
+      bytes.resize(static_cast<size_t>(part->size));
+      file_.read_part(*part, 0, bytes);
+      sums += io::sha256_hex(bytes);
+      parts_.push_back(part);
+      part_begin_.push_back(part_begin_.back() + part->size / kFloat);
+    }
+    return io::sha256_hex(sums);
+  }
+
+  bool fits(const std::vector<char>& keys) const {
+    if (begin_.empty() || begin_.front() != 0 || !std::ranges::is_sorted(begin_)) return false;
+    const int64_t total = part_begin_.back();
+    return keys.size() == (begin_.size() - 1) * kDigits && total % width_ == 0 && begin_.back() == total / width_;
+  }
+
+  int64_t num_values(size_t piece) const { return (begin_[piece + 1] - begin_[piece]) * width_; }
+
+  // The parts are one array: a piece may end in another part than it begins in.
+  void read(size_t piece, std::span<float> out) const {
+    int64_t first = begin_[piece] * width_;
+    for (auto part = static_cast<size_t>(std::ranges::upper_bound(part_begin_, first) - part_begin_.begin()) - 1;
+         !out.empty(); ++part) {
+      const auto count = std::min(out.size(), static_cast<size_t>(part_begin_[part + 1] - first));
+      file_.read_part(*parts_[part], (first - part_begin_[part]) * kFloat, std::as_writable_bytes(out.first(count)));
+      out = out.subspan(count);
+      first += static_cast<int64_t>(count);
+    }
+  }
+
+  const io::SafetensorsReader file_;
+  const int64_t width_;
+  std::vector<int64_t> begin_;                        // [pieces + 1]: rows of each
+  std::vector<const io::TensorInfo*> parts_;          // of file_
+  std::vector<int64_t> part_begin_ = {0};             // [parts + 1]: values of each
+  std::unordered_map<std::string, size_t> piece_of_;  // by key
+};
+
 LeafCache::LeafCache(const signal::LeafEncoding& encoding, std::string file, int64_t max_bytes)
     : encoding_(encoding), file_(std::move(file)), max_bytes_(max_bytes) {
   if (file_.empty()) return;
   check_folder_of(file_);
   if (!std::filesystem::exists(file_)) return;
   try {
-    load();
+    stored_ = std::make_unique<const StoredVectors>(file_, encoding_);
   } catch (const io::Error& error) {
     throw io::Error(std::string(error.what()) + kRemove);
   }
 }
 
 LeafCache::~LeafCache() = default;
-
-void LeafCache::load() {
-  const io::SafetensorsReader file(file_);
-  const std::string level = value_of(file.metadata(), "level"), model = value_of(file.metadata(), "model");
-  if (model.empty()) throw io::Error(file_ + ": is no cache of --leaf-cache");
-  if (model != encoding_.sha256) throw io::Error(file_ + ": has the vectors of another model than " + encoding_.model);
-  if (level != name_of(encoding_.level)) {
-    throw io::Error(file_ + ": has the vectors of --leaf-level " + io::printable(level) + ", not " +
-                    std::string(name_of(encoding_.level)));
-  }
-  StoredCache stored(file);
-  if (!stored.fits(encoding_.width) || stored.sha256 != value_of(file.metadata(), "sha256")) {
-    throw io::Error(file_ + ": is broken");
-  }
-  loaded_rows_ = std::move(stored.rows);
-  const auto width = static_cast<size_t>(encoding_.width);
-  for (size_t i = 0; i + 1 < stored.begin.size(); ++i) {
-    const auto first = static_cast<size_t>(stored.begin[i]), last = static_cast<size_t>(stored.begin[i + 1]);
-    loaded_.emplace(std::string(stored.keys.data() + i * kDigits, kDigits),
-                    std::span(loaded_rows_).subspan(first * width, (last - first) * width));
-  }
-}
 
 std::shared_ptr<LeafCache::Entry> LeafCache::entry_of(const std::string& key) {
   const std::lock_guard lock(mutex_);
@@ -188,9 +243,11 @@ std::vector<float> LeafCache::rows(const std::string& key, const std::function<s
     counts_.computed += computed;
     bytes_ += static_cast<int64_t>(values * sizeof(float));
   };
-  if (const auto found = loaded_.find(key); found != loaded_.end()) {
-    count(0, 0);
-    return {found->second.begin(), found->second.end()};
+  if (stored_) {
+    if (std::optional<std::vector<float>> rows = stored_->find(key)) {
+      count(0, 0);
+      return std::move(*rows);
+    }
   }
   const std::shared_ptr<Entry> entry = entry_of(key);
   if (!entry) {
@@ -211,12 +268,17 @@ std::vector<float> LeafCache::rows(const std::string& key, const std::function<s
 
 void LeafCache::save() const {
   if (file_.empty()) return;
-  Pieces pieces(loaded_.begin(), loaded_.end());
+  if (stored_) stored_->check_unchanged();
+  Pieces pieces = stored_ ? stored_->pieces() : Pieces();
+  const size_t num_stored = pieces.size();
   for (const auto& [key, entry] : entries_) {
-    if (entry->is_known) pieces.emplace_back(key, entry->rows);  // not if it was interrupted
+    if (!entry->is_known) continue;  // it was interrupted
+    const std::vector<float>& rows = entry->rows;
+    pieces.push_back({key, static_cast<int64_t>(rows.size()),
+                      [&rows](std::span<float> out) { std::ranges::copy(rows, out.begin()); }});
   }
-  if (pieces.size() == loaded_.size() && std::filesystem::exists(file_)) return;
-  std::ranges::sort(pieces, {}, [](const auto& piece) { return piece.first; });
+  if (pieces.size() == num_stored && std::filesystem::exists(file_)) return;
+  std::ranges::sort(pieces, {}, &Piece::key);
   CacheParts(std::move(pieces), encoding_.width).write(file_, encoding_);
 }
 
@@ -224,9 +286,11 @@ void LeafCache::close() {
   const std::lock_guard lock(mutex_);
   if (!is_closed_) save();
   is_closed_ = true;
-  loaded_.clear();
-  loaded_rows_ = {};
+  stored_.reset();
   entries_.clear();
+#ifdef __GLIBC__
+  malloc_trim(0);  // a program may have chosen to keep what is freed, and this will not be wanted again
+#endif
 }
 
 LeafCache::Counts LeafCache::counts() const {

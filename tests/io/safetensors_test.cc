@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "generators/error_message.h"
@@ -62,6 +63,29 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
     EXPECT_TRUE(std::ranges::equal(bytes_of(bytes), tensor.bytes)) << info.name;
   }
   EXPECT_EQ(folder.num_entries(), 1u);
+}
+
+TEST(Safetensors, PartsOfATensorAreRead) {
+  const TemporaryFolder folder;
+  const TensorBytes tensors[] = {{"a", "U8", {4}, bytes_of("abcd")}, {"b", "U8", {6}, bytes_of("123456")}};
+  write_safetensors(folder / "a", tensors);
+  const SafetensorsReader reader(folder / "a");
+  std::string part(3, '\0');
+  reader.read_part(reader.at("b"), 2, std::as_writable_bytes(std::span(part)));
+  EXPECT_EQ(part, "345");
+}
+
+TEST(Safetensors, TellsWhetherTheOpenFileWasChanged) {
+  const TemporaryFolder folder;
+  write_safetensors(folder / "a", {});
+  const SafetensorsReader reader(folder / "a");
+  EXPECT_TRUE(reader.is_unchanged());
+  write_safetensors(folder / "a", {}, {{"of", "another file"}});  // in its place
+  EXPECT_TRUE(reader.is_unchanged());
+  const SafetensorsReader later(folder / "a");
+  const auto then = std::filesystem::last_write_time(folder / "a");
+  std::filesystem::last_write_time(folder / "a", then + std::chrono::milliseconds(1));
+  EXPECT_FALSE(later.is_unchanged());
 }
 
 TEST(Safetensors, OrderOfTheTensorsGivenDoesNotMatter) {
