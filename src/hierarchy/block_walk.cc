@@ -326,13 +326,15 @@ class BlockWalkBuilder {
   static int32_t tiles_of_family(const GroveTile& tile) {
     return static_cast<int32_t>((tile.num_keys + kTileRows - 1) / kTileRows);
   }
-  // Where all groves are small, each has room for as many tiles as the largest, so that a block knows where its own are
-  // without reading anything.
+  // Where all groves are small and not too different, each has room for as many tiles as the largest, so that a block
+  // knows where its own are without reading anything.
   void spread_tiles() {
     if (walk_.groves.empty() || walk_.totals.grove_tiles > kSmallGroveTiles) return;
     int64_t stride = 0;
     for (const BlockGrove& grove : walk_.groves) stride = std::max<int64_t>(stride, grove.num_tiles);
-    std::vector<GroveTile> tiles(walk_.groves.size() * stride);
+    const size_t size = walk_.groves.size() * stride;
+    if (size > 4 * walk_.tiles.size()) return;
+    std::vector<GroveTile> tiles(size);
     auto to = tiles.begin();
     for (BlockGrove& grove : walk_.groves) {
       std::copy_n(walk_.tiles.begin() + grove.tile_begin, grove.num_tiles, to);

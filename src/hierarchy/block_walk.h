@@ -152,7 +152,7 @@ struct BlockTotals {
   int64_t has_twigs = 0;                      // 1: a tile of leaves in a grove is not just one family below others
   int64_t has_above = 0;                      // 1: a leaf of a grove has something above it
   int64_t grove_tiles = 0;                    // of leaves, most in one grove
-  int64_t tile_stride = 0;                    // where groves are small: from the first tile of one to that of the next
+  int64_t tile_stride = 0;                    // not 0: from the first tile of a grove to that of the next
 };
 
 // Views of the arrays below: on the device all but `stage_begin`, which the host walks.

@@ -3,8 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include <cstring>
 #include <numeric>
 #include <stdexcept>
+#include <vector>
 
 #include "hierarchy/block_walk.h"
 #include "kernels/cpu_case.h"
@@ -35,12 +37,15 @@ class DeviceMemory {
 template <class Record>
 class DeviceArray {
  public:
-  explicit DeviceArray(std::span<const Record> values) : memory_(values.size_bytes()), size_(values.size()) {
-    if (!values.empty()) memory_.upload(values.data());
+  explicit DeviceArray(std::span<const Record> values) : memory_(kBefore + values.size_bytes()), size_(values.size()) {
+    std::vector<std::byte> bytes(kBefore + values.size_bytes());
+    if (!values.empty()) std::memcpy(bytes.data() + kBefore, values.data(), values.size_bytes());
+    memory_.upload(bytes.data());
   }
-  std::span<const Record> view() const { return {reinterpret_cast<const Record*>(memory_.data()), size_}; }
+  std::span<const Record> view() const { return {reinterpret_cast<const Record*>(memory_.data() + kBefore), size_}; }
 
  private:
+  static constexpr size_t kBefore = 8;  // tables lie at multiples of 8 bytes, no more
   DeviceMemory memory_;
   size_t size_;
 };

@@ -20,6 +20,8 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 FORESTS = {
     "sixteens": lambda: Forest.windows([4096, 300, 64], "16*"),
     "whole trees": lambda: Forest.windows([512] * 8, "16*"),
+    "small trees": lambda: Forest.windows([256, 48, 3], "16*"),
+    "one small tree": lambda: Forest.windows([256], "16*"),  # its tables begin between multiples of 16 bytes
     "mixed windows": lambda: Forest.windows([1000, 90], "2,4,8,16"),
     "flat": lambda: Forest.windows([700, 20], "700"),
     "ragged": lambda: Forest.from_nested([["x"] * 70, [], "x", [["x", ["x"], ["x", "x"]]] * 2, [[["x"] * 9] * 9, "x"],

@@ -53,8 +53,8 @@ const char* why_not(const AttentionParams& params);
 // Whether a call can use a walk with groves, which is faster; without, any call runs: half types, 64 channels, tied
 // queries, no positions. Then every row of every tensor must lie at 16 bytes.
 bool takes_groves(const AttentionParams& params);
-// Whether forward does all of them in one launch: trees of at most 512 leaves or so (256 before sm_90), without
-// families of leaves wider than 16.
+// Whether forward does all of them in one launch: trees of at most 512 leaves or so, without families of leaves wider
+// than 16, where a block can have 227 KiB of shared memory.
 bool takes_small_groves(const AttentionParams& params);
 
 // Floats that forward fills, for itself alone or also for backward.

@@ -99,8 +99,10 @@ struct SmallGrove {
     const auto* from =
         static_cast<const T*>(Memory::begin(which)) + int64_t{its.row + lane / 8} * stride + 8 * (lane % 8);
     load_tile<T>(Memory::tiles(i)[which].high, from, int64_t{4} * stride, its.num_rows);
-    if (which != kQ || lane >= its.num_rows) return;
-    copy_async16(Memory::sight(i, lane), call.leaf_sights + view().leaf(its.row + lane));
+    constexpr int kWords = sizeof(LeafSight) / 8;  // tables begin at multiples of 8 bytes only
+    if (which != kQ || lane >= kWords * its.num_rows) return;
+    const auto* sights = reinterpret_cast<const char*>(call.leaf_sights + view().leaf(its.row));
+    copy_async8(Memory::sight(i, 0) + 8 * lane, sights + 8 * lane);
   }
   // The first two tiles, which are all that has room at the beginning. Copies come in groups, in the order in which
   // they are needed.
@@ -227,7 +229,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksAtOnce)
 bool takes_small_groves(const AttentionParams& params) {
   const BlockTotals& totals = params.walk.totals;
   const bool has_crown = params.walk.stage_begin.size() > 1;
-  if (totals.grove_places == 0 || totals.has_wide || has_crown || totals.grove_tiles > kMostTiles) return false;
+  if (totals.grove_places == 0 || totals.has_wide || has_crown || totals.tile_stride == 0) return false;
   // A multiprocessor's memory is all that a block can have and what each takes beside.
   constexpr size_t kBeside = 1024;
   return kBlocksAtOnce * (SmallGroveMemory::size(totals) + kBeside) <= most_shared_memory() + kBeside;
