@@ -126,6 +126,15 @@ def compare_implementations(forest, repeats):
                   "{:.2f} / {:.2f}, {:.2f} / {:.2f}".format(*times), flush=True)
 
 
+def small_trees():
+    """Trees that forward does in one launch."""
+    print("trees x leaves, families: forward / with backward, microseconds")
+    for trees, leaves, families in ((64, 512, "16*"), (64, 500, "16*"), (64, 512, "2,4,8,16"), (128, 256, "16*"),
+                                    (700, 47, "16*"), (8, 512, "16*"), (1, 512, "16*")):
+        (forward, _), (both, _) = ours(ramify.Forest.windows([leaves] * trees, families))
+        print(f"{trees} x {leaves}, {families}: {1e3 * forward:.1f} / {1e3 * both:.1f}", flush=True)
+
+
 class Report:
     def __init__(self):
         self.rows = []
@@ -142,9 +151,12 @@ def main():
     parser.add_argument("--ours-only", action="store_true", help="without softmax attention")
     parser.add_argument("--general", action="store_true",
                         help="only composed and fused, in many shapes, on documents and wide families")
+    parser.add_argument("--small", action="store_true", help="only small trees, in several shapes")
     arguments = parser.parse_args()
     if arguments.general:
         return general_kernels()
+    if arguments.small:
+        return small_trees()
     bandwidth = copy_bytes_per_ms()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {bandwidth / 1e9:.2f} TB/s\n")
     report, times = Report(), {}

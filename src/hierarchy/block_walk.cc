@@ -223,7 +223,6 @@ class BlockWalkBuilder {
     grove.num_families = static_cast<int32_t>(walk_.grove_families.size() - grove.family_begin);
     BlockTotals& totals = walk_.totals;
     totals.grove_places = std::max<int64_t>(totals.grove_places, grove.num_places);
-    totals.grove_tiles = std::max<int64_t>(totals.grove_tiles, grove.num_leaf_tiles);
     if (grove.num_places > 0 || !grove.is_whole) totals.has_above = 1;
     see_families(grove);
     if (has_twigs(grove)) totals.has_twigs = 1;
@@ -329,9 +328,11 @@ class BlockWalkBuilder {
   // Where all groves are small and not too different, each has room for as many tiles as the largest, so that a block
   // knows where its own are without reading anything.
   void spread_tiles() {
-    if (walk_.groves.empty() || walk_.totals.grove_tiles > kSmallGroveTiles) return;
     int64_t stride = 0;
-    for (const BlockGrove& grove : walk_.groves) stride = std::max<int64_t>(stride, grove.num_tiles);
+    for (const BlockGrove& grove : walk_.groves) {
+      if (grove.num_leaf_tiles > kSmallGroveTiles) return;
+      stride = std::max<int64_t>(stride, grove.num_tiles);
+    }
     const size_t size = walk_.groves.size() * stride;
     if (size > 4 * walk_.tiles.size()) return;
     std::vector<GroveTile> tiles(size);

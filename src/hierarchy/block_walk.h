@@ -151,7 +151,6 @@ struct BlockTotals {
   int64_t has_wide = 0;                       // 1: a family of leaves in a grove has more than one tile
   int64_t has_twigs = 0;                      // 1: a tile of leaves in a grove is not just one family below others
   int64_t has_above = 0;                      // 1: a leaf of a grove has something above it
-  int64_t grove_tiles = 0;                    // of leaves, most in one grove
   int64_t tile_stride = 0;                    // not 0: from the first tile of a grove to that of the next
 };
 

@@ -49,7 +49,7 @@ struct Piece {
   int64_t values = 0;                          // rows · width
   std::function<void(std::span<float>)> read;  // all of them
 };
-using Pieces = std::vector<Piece>;  // by key, in order
+using Pieces = std::vector<Piece>;
 
 // Pieces as they are written: the rows in parts, so that there is never a second copy of all of them.
 class CacheParts {
