@@ -24,6 +24,12 @@ inline bool can_convert(const Source& source) {
   return is_half && source.dim % (2 * kLanes) == 0;
 }
 
+// Rows a constant number of bytes apart.
+struct EvenRows {
+  const char* first = nullptr;
+  int64_t step = 0;
+};
+
 // What all heads of a narrow family share.
 struct Family {
   const WalkNode* node;
@@ -64,17 +70,20 @@ struct Family {
   bool is_root() const { return node->parent < 0; }
   const float* weights() const { return all_leaves ? nullptr : sizes; }
 
+  // The rows of all children, which are leaves and so neighbours, for one head.
+  HWY_INLINE EvenRows gather_leaves(const Source& source, int64_t head, int64_t width, float* copies) const {
+    const char* row = source.at(leaf[0], head);
+    if (source.is_direct) return {row, source.row_bytes()};
+    widen_rows(source.storage, row, source.row_bytes(), count, source.dim, copies, width);
+    return {reinterpret_cast<const char*>(copies), width * static_cast<int64_t>(sizeof(float))};
+  }
   // The rows of all children for one head: of the tensor for leaves, of `inner` [slots][heads][width] for the rest.
   HWY_INLINE void gather(const Source& source, int64_t head, const float* inner, int64_t heads, int64_t width,
                          float* copies, const float** rows) const {
-    if (all_leaves) {  // neighbours
-      const char* row = source.at(leaf[0], head);
-      const int64_t stride = source.is_direct ? source.row_bytes() : width * static_cast<int64_t>(sizeof(float));
-      if (!source.is_direct) {
-        widen_rows(source.storage, row, source.row_bytes(), count, source.dim, copies, width);
-        row = reinterpret_cast<const char*>(copies);
-      }
-      for (int64_t j = 0; j < count; ++j, row += stride) rows[j] = reinterpret_cast<const float*>(row);
+    if (all_leaves) {
+      const EvenRows even = gather_leaves(source, head, width, copies);
+      const char* row = even.first;
+      for (int64_t j = 0; j < count; ++j, row += even.step) rows[j] = reinterpret_cast<const float*>(row);
       return;
     }
     for (int64_t j = 0; j < count; ++j) {
@@ -136,6 +145,11 @@ struct Family {
     const Ahead ahead(begin, begin + part);
     ahead.open_pages();
     return ahead;
+  }
+  // Where that begins; the rows of the head, which are near, where there is nothing.
+  HWY_INLINE const char* memory_ahead(const Source& source, int64_t head) const {
+    const Ahead ahead = look_ahead(source, head);
+    return ahead.is_empty() ? source.at(leaf[0], head) : ahead.begin();
   }
   // The same of numbers that lie as weights do: those of the next family, if it is as large as this.
   HWY_INLINE Ahead look_ahead(const Call& call, const float* weights, int64_t head) const {
