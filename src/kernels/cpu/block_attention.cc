@@ -72,7 +72,15 @@ void pool(const Family& family, const Source& source, int64_t head, int64_t head
 }
 
 #if HWY_TARGET <= HWY_AVX3
+// Rows on the left of a square's products, as numbers of Lanes.
+template <class Lanes>
+EvenRows square_rows(const Family& family, const Source& source, int64_t head, int64_t width, float* copies) {
+  if constexpr (std::is_same_v<Lanes, Float32Lanes>) return family.gather_leaves(source, head, width, copies);
+  return family.leaf_rows(source, head);
+}
+
 // Bottom-up, a family of as many leaves as there are lanes.
+template <class Lanes>
 void square_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
   const AttentionParams& p = call.p;
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
@@ -82,20 +90,20 @@ void square_up(const Call& call, const Family& family, HeadRange range, const No
   Square square;
   square.channels = in_lanes(p.dim);
   square.left_scale = square.right_scale = 1.0f / static_cast<float>(family.count);
-  square.ahead_step = family.count * q.head_bytes() / (square.channels / 4);
+  square.ahead_step = family.count * 4 * q.number_bytes();
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
     square.right = family.gather_leaves(k, g, call.dim, s.staged[1]);
-    square.pooled = family.gather_leaves(v, g, call.value_dim, s.staged[2]);
+    square.pooled = square_rows<Lanes>(family, v, g, call.value_dim, s.staged[2]);
     square.right_sum = is_root ? s.staged[5] : above.k + (slot * p.key_heads + g) * call.dim;
     square.pooled_sum = is_root ? s.staged[5] : above.v + (slot * p.key_heads + g) * call.value_dim;
     square.right_ahead = family.memory_ahead(k, g), square.pooled_ahead = family.memory_ahead(v, g);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      square.left = family.gather_leaves(q, h, call.dim, s.staged[0]);
+      square.left = square_rows<Lanes>(family, q, h, call.dim, s.staged[0]);
       square.left_sum = is_root ? s.staged[5] : above.q + (slot * p.heads + h) * call.dim;
       square.left_ahead = family.memory_ahead(q, h);
       V score[16];
-      multiply_square<SquarePools::three>(square, score);
-      const V t = softmax_square(masks, p.scale, score, family.streams, call.family_weights(*family.node, h));
+      multiply_square<Lanes, SquarePools::three>(square, score);
+      const V t = softmax_square(masks, p.scale, score, call.family_weights(*family.node, h));
       above.e[slot * p.heads + h] = sum_of_lanes(t) / static_cast<float>(family.count);
     }
   }
@@ -107,7 +115,10 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
                Scratch& s) {
   const AttentionParams& p = call.p;
 #if HWY_TARGET <= HWY_AVX3
-  if (is_square(call, family) && p.dim == p.value_dim) return square_up(call, family, range, above, s);
+  if (is_square(call, family) && p.dim == p.value_dim) {
+    return with_lanes(square_storage(Source(p.q, p.storage, p.dim)),
+                      [&](auto lanes) { square_up<decltype(lanes)>(call, family, range, above, s); });
+  }
 #endif
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
   const int64_t slot = family.node->slot, b = family.count;
@@ -173,6 +184,7 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
 
 #if HWY_TARGET <= HWY_AVX3
 // family_backward_up of as many leaves as there are lanes.
+template <class Lanes>
 void square_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
   const F f;
   const AttentionParams& p = call.p;
@@ -182,18 +194,18 @@ void square_backward_up(const Call& call, const Family& family, HeadRange range,
   Square square;
   square.channels = in_lanes(p.value_dim);
   square.right_scale = 1.0f / static_cast<float>(family.count);
-  square.ahead_step = family.count * v.head_bytes() / (square.channels / 4);
+  square.ahead_step = family.count * 4 * v.number_bytes();
   for (int64_t g = range.key_begin; g < range.key_end; ++g) {
     square.right = family.gather_leaves(v, g, call.value_dim, s.staged[2]);
     square.right_sum = keeps_v ? above.v + (slot * p.key_heads + g) * call.value_dim : s.staged[5];
     square.right_ahead = family.memory_ahead(v, g);
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      square.left = family.gather_leaves(grad_out, h, call.value_dim, s.staged[3]);
+      square.left = square_rows<Lanes>(family, grad_out, h, call.value_dim, s.staged[3]);
       square.left_sum = is_root ? s.staged[5] : above.y + (slot * p.heads + h) * call.value_dim;
       square.left_ahead = family.memory_ahead(grad_out, h);
       Ahead weights_ahead = family.look_ahead(call, call.weights, h);
       V product[16];
-      multiply_square<SquarePools::left_and_right>(square, product);
+      multiply_square<Lanes, SquarePools::left_and_right>(square, product);
       const float* weights = call.family_weights(*family.node, h);
       float* products = call.family_products(*family.node, h);
       V attended[4];  // grad_out(C) · a(C), in four parts
@@ -201,11 +213,7 @@ void square_backward_up(const Call& call, const Family& family, HeadRange range,
       for (int j = 0; j < 16; ++j) {
         const V weight = hn::LoadU(f, weights + j * kLanes);
         attended[j % 4] = j < 4 ? hn::Mul(weight, product[j]) : hn::MulAdd(weight, product[j], attended[j % 4]);
-        if (family.streams) {
-          hn::Stream(product[j], f, products + j * kLanes);
-        } else {
-          hn::StoreU(product[j], f, products + j * kLanes);
-        }
+        hn::StoreU(product[j], f, products + j * kLanes);
         weights_ahead.step<1>();
       }
       if (is_root) continue;
@@ -222,7 +230,10 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
   const F f;
   const AttentionParams& p = call.p;
 #if HWY_TARGET <= HWY_AVX3
-  if (is_square(call, family)) return square_backward_up(call, family, range, above, s);
+  if (is_square(call, family)) {
+    return with_lanes(square_storage(Source(p.v, p.storage, p.value_dim)),
+                      [&](auto lanes) { square_backward_up<decltype(lanes)>(call, family, range, above, s); });
+  }
 #endif
   const Source v(p.v, p.storage, p.value_dim), grad_out(call.grad_out, p.storage, p.value_dim);
   const int64_t slot = family.node->slot, b = family.count, channels = in_lanes(p.value_dim);

@@ -70,11 +70,14 @@ struct Family {
   bool is_root() const { return node->parent < 0; }
   const float* weights() const { return all_leaves ? nullptr : sizes; }
 
-  // The rows of all children, which are leaves and so neighbours, for one head.
+  // The rows of all children, which are leaves and so neighbours, for one head: as they are, and in float32.
+  HWY_INLINE EvenRows leaf_rows(const Source& source, int64_t head) const {
+    return {source.at(leaf[0], head), source.row_bytes()};
+  }
   HWY_INLINE EvenRows gather_leaves(const Source& source, int64_t head, int64_t width, float* copies) const {
-    const char* row = source.at(leaf[0], head);
-    if (source.is_direct) return {row, source.row_bytes()};
-    widen_rows(source.storage, row, source.row_bytes(), count, source.dim, copies, width);
+    const EvenRows rows = leaf_rows(source, head);
+    if (source.is_direct) return rows;
+    widen_rows(source.storage, rows.first, rows.step, count, source.dim, copies, width);
     return {reinterpret_cast<const char*>(copies), width * static_cast<int64_t>(sizeof(float))};
   }
   // The rows of all children for one head: of the tensor for leaves, of `inner` [slots][heads][width] for the rest.

@@ -14,9 +14,15 @@ HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET <= HWY_AVX3  // one sum a key, and as many registers for everything else
-// Whether a family is one.
+// Whether a family is one, in a call that the caches hold: rows that come from memory are better read one after the
+// other than sixteen at once (docs/kernels.md, "A sixth round").
 HWY_INLINE bool is_square(const Call& call, const Family& family) {
-  return family.count == kLanes && family.all_leaves && call.position_dim == 0;
+  return family.count == kLanes && family.all_leaves && call.position_dim == 0 && !call.streams;
+}
+
+// What rows on the left are read as: what they are, or float32 where they have to be copied.
+inline Storage square_storage(const Source& source) {
+  return source.dim % kLanes == 0 ? source.storage : Storage::float32;
 }
 
 // Sixteen rows inside a loop over channels: every row is reached from one of two pointers with a step that is in a
@@ -24,19 +30,19 @@ HWY_INLINE bool is_square(const Call& call, const Family& family) {
 class RowCursor {
  public:
   explicit HWY_INLINE RowCursor(EvenRows rows)
-      : low_(rows.first), high_(low_ + 8 * rows.step), one_(rows.step), three_(3 * one_), five_(5 * one_),
+      : low_(rows.first),
+        high_(low_ + 8 * rows.step),
+        one_(rows.step),
+        three_(3 * one_),
+        five_(5 * one_),
         seven_(7 * one_) {
     asm("" : "+r"(high_), "+r"(three_), "+r"(five_), "+r"(seven_));  // else they are computed from one_ again
   }
-  HWY_INLINE const float* row(int r) const {
-    const char* base = r < 8 ? low_ : high_;
+  HWY_INLINE const char* row(int r) const {
     const int64_t offset[] = {0, one_, 2 * one_, three_, 4 * one_, five_, 2 * three_, seven_};
-    return reinterpret_cast<const float*>(base + offset[r % 8]);
+    return (r < 8 ? low_ : high_) + offset[r % 8];
   }
-  HWY_INLINE void advance(int64_t channels) {
-    low_ += channels * static_cast<int64_t>(sizeof(float));
-    high_ += channels * static_cast<int64_t>(sizeof(float));
-  }
+  HWY_INLINE void advance(int64_t bytes) { low_ += bytes, high_ += bytes; }
 
  private:
   const char *low_, *high_;
@@ -45,9 +51,10 @@ class RowCursor {
 
 // What one head of such a family needs and gives.
 struct Square {
-  EvenRows left, right;  // queries, and what they are multiplied with: float32
-  EvenRows pooled;       // more rows, which are only pooled
-  int64_t channels = 0;  // of each, a multiple of kLanes
+  EvenRows left;                          // queries
+  EvenRows right;                         // what they are multiplied with, in float32
+  EvenRows pooled;                        // more rows, which are only pooled, in the storage of `left`
+  int64_t channels = 0;                   // of each, a multiple of kLanes
   float left_scale = 1, right_scale = 1;  // of the sums of rows, which go to:
   float* left_sum = nullptr;
   float* right_sum = nullptr;
@@ -59,17 +66,27 @@ struct Square {
   int64_t ahead_step = 0;
 };
 
-// Channel c + i of all queries as result[i].
+// Four numbers of a storage.
+template <class Lanes>
+HWY_INLINE __m128 load_four(const char* from) {
+  if constexpr (std::is_same_v<Lanes, Float32Lanes>) return _mm_loadu_ps(reinterpret_cast<const float*>(from));
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+  if constexpr (std::is_same_v<Lanes, Float16Lanes>) return _mm_cvtph_ps(halves);
+  return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16));
+}
+
+// The next four channels of all queries: columns[i] has the i-th.
+template <class Lanes>
 HWY_INLINE void columns_of(const RowCursor& rows, V (&columns)[4]) {
   const F f;
   const hn::RepartitionToWide<F> pairs;
   V x[4];
   RAMIFY_UNROLL
   for (int g = 0; g < 4; ++g) {
-    __m512 blocks = _mm512_castps128_ps512(_mm_loadu_ps(rows.row(g)));
-    blocks = _mm512_insertf32x4(blocks, _mm_loadu_ps(rows.row(g + 4)), 1);
-    blocks = _mm512_insertf32x4(blocks, _mm_loadu_ps(rows.row(g + 8)), 2);
-    x[g] = V{_mm512_insertf32x4(blocks, _mm_loadu_ps(rows.row(g + 12)), 3)};
+    __m512 blocks = _mm512_castps128_ps512(load_four<Lanes>(rows.row(g)));
+    blocks = _mm512_insertf32x4(blocks, load_four<Lanes>(rows.row(g + 4)), 1);
+    blocks = _mm512_insertf32x4(blocks, load_four<Lanes>(rows.row(g + 8)), 2);
+    x[g] = V{_mm512_insertf32x4(blocks, load_four<Lanes>(rows.row(g + 12)), 3)};
   }
   const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(f, x[0], x[1]));
   const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(f, x[2], x[3]));
@@ -81,47 +98,51 @@ HWY_INLINE void columns_of(const RowCursor& rows, V (&columns)[4]) {
   columns[3] = hn::BitCast(f, hn::InterleaveUpper(pairs, up01, up23));
 }
 
-// product[j][i] = left[i] · right[j], lanes are i; sums of rows on the way.
-inline constexpr int64_t kBlockBytes = kLanes * static_cast<int64_t>(sizeof(float));
+// product[j][i] = left[i] · right[j], lanes are i; sums of rows on the way. `left` and `pooled` are numbers of Lanes.
 enum class SquarePools { left_and_right, three };
-template <SquarePools kPools>
+template <class Lanes, SquarePools kPools>
 HWY_INLINE void multiply_square(const Square& square, V (&product)[16]) {
   static_assert(kLanes == 16);
   constexpr bool kThree = kPools == SquarePools::three;
+  constexpr auto kNumber = static_cast<int64_t>(sizeof(typename Lanes::Number));
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
   const F f;
   RAMIFY_UNROLL
   for (int j = 0; j < 16; ++j) product[j] = hn::Zero(f);
   RowCursor left(square.left), right(square.right);
   const char *left_ahead = square.left_ahead, *right_ahead = square.right_ahead, *pooled_ahead = square.pooled_ahead;
-  // Rows a multiple of 1 KiB apart share few sets of the first-level cache, and those of all tensors the same ones where
-  // tensors begin alike. So the pooled rows are not read at the channels where the others are.
+  // Rows a multiple of 1 KiB apart share few sets of the first-level cache, and those of all tensors the same ones
+  // where tensors begin alike. So the pooled rows are not read at the channels where the others are.
   int64_t pooled_at = square.channels / kLanes / 2 * kLanes;
   for (int64_t c = 0; c < square.channels; c += kLanes) {
     V left_sum = hn::Zero(f), right_sum = hn::Zero(f), pooled_sum = hn::Zero(f);
-    const char* left_row = reinterpret_cast<const char*>(left.row(0));
-    const char* right_row = reinterpret_cast<const char*>(right.row(0));
-    const char* pooled_row = square.pooled.first + pooled_at * static_cast<int64_t>(sizeof(float));
-    const auto add_row = [&](V& sum, const char*& row, int64_t step) {
-      sum = hn::Add(sum, hn::LoadU(f, reinterpret_cast<const float*>(row)));
-      __builtin_prefetch(row + kBlockBytes, 0, 3);  // what comes next of this row, or of the next head
+    const char *left_row = left.row(0), *right_row = right.row(0);
+    const char* pooled_row = square.pooled.first + pooled_at * kNumber;
+    const auto add_row = [&](auto lanes, V& sum, const char*& row, int64_t step) {
+      using Number = typename decltype(lanes)::Number;
+      sum = hn::Add(sum, lanes.load(reinterpret_cast<const Number*>(row)));
+      __builtin_prefetch(row + 64, 0, 3);  // what comes next of this row, or of the next head's
       row += step;
     };
     RAMIFY_UNROLL
     for (int part = 0; part < 4; ++part) {
       V columns[4];
-      columns_of(left, columns);
+      columns_of<Lanes>(left, columns);
       RAMIFY_UNROLL
       for (int i = 0; i < 4; ++i) {
         __builtin_prefetch(left_ahead + 64 * i, 0, 2);
         __builtin_prefetch(right_ahead + 64 * i, 0, 2);
         if constexpr (kThree) __builtin_prefetch(pooled_ahead + 64 * i, 0, 2);
         RAMIFY_UNROLL
-        for (int j = 0; j < 16; ++j) product[j] = hn::MulAdd(columns[i], hn::Set(f, right.row(j)[i]), product[j]);
-        add_row(left_sum, left_row, square.left.step);
-        add_row(right_sum, right_row, square.right.step);
-        if constexpr (kThree) add_row(pooled_sum, pooled_row, square.pooled.step);
+        for (int j = 0; j < 16; ++j) {
+          const V key = hn::Set(f, reinterpret_cast<const float*>(right.row(j))[i]);
+          product[j] = hn::MulAdd(columns[i], key, product[j]);
+        }
+        add_row(Lanes(), left_sum, left_row, square.left.step);
+        add_row(Float32Lanes(), right_sum, right_row, square.right.step);
+        if constexpr (kThree) add_row(Lanes(), pooled_sum, pooled_row, square.pooled.step);
       }
-      left.advance(4), right.advance(4);
+      left.advance(4 * kNumber), right.advance(4 * kFloat);
       left_ahead += square.ahead_step, right_ahead += square.ahead_step, pooled_ahead += square.ahead_step;
     }
     hn::StoreU(hn::Mul(left_sum, hn::Set(f, square.left_scale)), f, square.left_sum + c);
@@ -144,7 +165,7 @@ struct SquareMasks {
 };
 
 // softmax_tile of scores that are still to be scaled, in registers.
-HWY_INLINE V softmax_square(const SquareMasks& masks, float scale, V (&score)[16], bool streams, float* weights) {
+HWY_INLINE V softmax_square(const SquareMasks& masks, float scale, V (&score)[16], float* weights) {
   const F f;
   const V closed = hn::Set(f, kMinusInfinity), factor = hn::Set(f, scale);
   V most[4];
@@ -166,12 +187,7 @@ HWY_INLINE V softmax_square(const SquareMasks& masks, float scale, V (&score)[16
   const V inverse = hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), sum));
   RAMIFY_UNROLL
   for (int j = 0; j < 16; ++j) {
-    const V weight = hn::Mul(score[j], inverse);
-    if (streams) {
-      hn::Stream(weight, f, weights + j * kLanes);
-    } else {
-      hn::StoreU(weight, f, weights + j * kLanes);
-    }
+    hn::StoreU(hn::Mul(score[j], inverse), f, weights + j * kLanes);
   }
   return hn::IfThenElse(is_empty, closed, hn::Add(shift, log_lanes(sum)));
 }
