@@ -289,6 +289,14 @@ TEST_F(CpuCases, AgreeWhereRowsFillVectors) {
   expect_shape({32, 64, 4, 2, 2}, forest, testing::cpu_modes());
 }
 
+// Families of as many leaves as lanes, and values as long as keys: squares.
+TEST_F(CpuCases, AgreeOnSquares) {
+  const Forest forest = windows(Array{80, 16}, Branching::parse("16*"));
+  for (const Shape& shape : std::vector<Shape>{{64, 64, 3, 3, 0}, {16, 16, 1, 1, 0}, {40, 40, 4, 2, 0}}) {
+    expect_shape(shape, forest, testing::cpu_modes());
+  }
+}
+
 // Whatever is left of a family's rows and channels behind full tiles.
 TEST_F(CpuCases, AgreeForTheRestsOfTiles) {
   const Forest forest = windows(Array{2, 3, 5, 9, 10, 11, 12, 13, 14, 15, 17, 20}, {});
