@@ -16,8 +16,8 @@
 namespace ramify::cpu {
 namespace {
 
-// Outputs that are larger than this would not stay in the caches.
-constexpr int64_t kStreamedBytes = int64_t{4} << 20;
+// Results that are together larger than this would not stay in the caches.
+constexpr int64_t kStreamedBytes = int64_t{5} << 20;
 
 constexpr CrownStep kUp = {crown_up, nullptr, wide_attend, nullptr, wide_fold};
 constexpr CrownStep kDown = {crown_down, nullptr, wide_down, nullptr, nullptr};
@@ -87,6 +87,10 @@ int64_t num_leaves(const AttentionParams& p) {
   int64_t leaves = 0;
   for (int64_t n = 0; n < p.walk.totals.num_roots; ++n) leaves += p.walk.nodes[n].size;
   return leaves;
+}
+
+bool are_large(const AttentionParams& p, int64_t results_of_leaf) {
+  return num_leaves(p) * results_of_leaf * static_cast<int64_t>(sizeof(float)) > kStreamedBytes;
 }
 
 void tied_forward(const Walker& walker) {
@@ -182,8 +186,7 @@ void forward(const AttentionParams& params, const ForwardResult& result, float* 
   Call call = prepare(params, Pass::forward, result.saved, workspace, scratch);
   clear_unwritten(call);
   call.out = result.out, call.root_energy = result.root_energy;
-  call.streams = num_leaves(params) * params.heads * params.value_dim * 4 > kStreamedBytes &&
-                 can_stream(call.out, params, params.value_dim);
+  call.streams = are_large(params, params.heads * params.value_dim) && can_stream(call.out, params, params.value_dim);
   const Walker walker(call, {0, params.key_heads}, threads);
   walker.bare_leaves(bare_leaf);
   const auto steps = is_swept(params)          ? swept_forward
@@ -200,7 +203,7 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
   Call call = prepare(params, Pass::backward, input.saved, workspace, scratch);
   call.grad_out = input.grad_out, call.grad_root_energy = input.grad_root_energy;
   call.grad_q = result.grad_q, call.grad_k = result.grad_k, call.grad_v = result.grad_v;
-  call.streams = num_leaves(params) * params.heads * params.dim * 4 > kStreamedBytes &&
+  call.streams = are_large(params, params.heads * params.dim + params.key_heads * (params.dim + params.value_dim)) &&
                  can_stream(call.grad_q, params, params.dim) && can_stream(call.grad_k, params, params.dim) &&
                  can_stream(call.grad_v, params, params.value_dim);
   if (params.tie == Tie::none || is_prefix(params)) clear_sums(call, threads);

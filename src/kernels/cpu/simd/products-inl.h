@@ -234,6 +234,28 @@ struct Combination {
   HalfRows halves;              // instead of out, where they are; channels are whole pairs of vectors then
 };
 
+// Asks for a line of the cache that is going to be written, which a store would wait for.
+HWY_INLINE void prefetch_to_write(const void* line) {
+#if HWY_ARCH_X86
+  asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(line)));  // the builtin only reads without -mprfchw
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
+// Asks for the lines that R rows of C vectors of results go to.
+template <int R, int C>
+HWY_INLINE void prefetch_results(const Combination& p, int64_t r, int64_t c, float* const* out) {
+  constexpr int64_t kLine = 64, kRow = C * kLanes;
+  const bool in_halves = p.halves.data != nullptr;
+  RAMIFY_UNROLL
+  for (int i = 0; i < R; ++i) {
+    const char* row = in_halves ? reinterpret_cast<const char*>(p.halves.data + (r + i) * p.halves.stride + c)
+                                : reinterpret_cast<const char*>(out[r + i] + c);
+    for (int64_t byte = 0; byte < (in_halves ? 2 : 4) * kRow; byte += kLine) prefetch_to_write(row + byte);
+  }
+}
+
 // Results of a tile into rows of 16 bits, two vectors at once.
 template <class Lanes, int R, int C>
 HWY_INLINE void narrow_tile(Lanes lanes, const V (&sum)[R][C], const HalfRows& to, int64_t r, int64_t c, bool streams) {
@@ -275,6 +297,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   };
   const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + R - 1] : p.num_terms;
   constexpr int kLines = R == kRowTile ? 1 : R < 4 ? 4 : 2;  // the fewer rows the fewer steps
+  if (!p.streams) prefetch_results<R, C>(p, r, c, out);
   for (int64_t s = 0; s < num_terms; ++s) {
     ahead.template step<kLines>();
     const auto* term = reinterpret_cast<const typename Lanes::Number*>(p.terms[s]) + c;
