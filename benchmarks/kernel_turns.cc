@@ -33,7 +33,7 @@ struct Options {
   std::vector<std::string> libraries;
   std::vector<int64_t> tokens = {512, 4096};
   std::string hierarchy = "16*", dtype = "float32";
-  int64_t heads = 12, dim = 64, threads = 2, rounds = 60, calls = 5;
+  int64_t heads = 12, dim = 64, trees = 1, threads = 2, rounds = 60, calls = 5;
   bool include_self = false, untied = false;
   bool in_one_place = false;  // all leaves read the same rows, so that nothing comes from memory
   bool huge_inputs = false;
@@ -136,8 +136,10 @@ cpu::Threads openmp_threads(int64_t count) {
           }};
 }
 
-void prepare(const Options& o, int64_t tokens, const std::vector<Kernels>& libraries, Problem& p) {
-  p.walk = make_walk(contract(windows(std::vector{tokens}, Branching::parse(o.hierarchy))).forest);
+void prepare(const Options& o, int64_t tree_tokens, const std::vector<Kernels>& libraries, Problem& p) {
+  const std::vector<int64_t> trees(o.trees, tree_tokens);
+  const int64_t tokens = o.trees * tree_tokens;
+  p.walk = make_walk(contract(windows(trees, Branching::parse(o.hierarchy))).forest);
   std::mt19937 draw(0);
   p.params.walk = p.walk.view();
   p.params.storage = storage_of(o.dtype);
@@ -223,6 +225,7 @@ int main(int argc, char** argv) {
   CLI::App app("Times builds of the CPU kernels in turn.", "kernel_turns");
   app.add_option("libraries", o.libraries, "libramify_kernels.so of each build; ratios are to the first")->required();
   app.add_option("--tokens", o.tokens, "leaves of a tree, one comparison each")->delimiter(',')->capture_default_str();
+  app.add_option("--trees", o.trees, "how many of them in a call")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--hierarchy", o.hierarchy, "windows, as for `ramify bench`")->capture_default_str();
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"float32", "bfloat16", "float16"}))->capture_default_str();
   app.add_option("--heads", o.heads)->capture_default_str();

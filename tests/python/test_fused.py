@@ -358,17 +358,20 @@ def test_results_written_past_the_cache():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("options", [{}, {"causal": "block"}, {"tie": "none", "causal": "block"}])
-def test_large_results_have_the_bits_of_small_ones(dtype, options):
-    """Large results are written past the caches: two trees together are large, each alone is not."""
-    leaves, heads, dim = 2_048, 8, 64
-    tensors = [normal(2 * leaves, heads, dim, seed=seed, dtype=dtype) for seed in range(4)]
+@pytest.mark.parametrize("trees", [(2_048, 2_048), (768, 768), (512, 4_096)])
+def test_large_results_have_the_bits_of_small_ones(trees, dtype, options):
+    """Large results are written past the caches. Trees together are large; alone their outputs, their gradients, or one
+    of them are not."""
+    heads, dim = 8, 64
+    tensors = [normal(sum(trees), heads, dim, seed=seed, dtype=dtype) for seed in range(4)]
 
     def run(forest, q, k, v, grad):
         q, k, v = (tensor.clone().requires_grad_() for tensor in (q, k, v))
         out = attention(q, k, v, forest, implementation="fused", **options)
         return out.detach(), *torch.autograd.grad(out, (q, k, v), grad)
 
-    both = run(Forest.windows([leaves, leaves], "16*"), *tensors)
-    alone = [run(Forest.windows([leaves], "16*"), *parts) for parts in zip(*(t.split(leaves) for t in tensors))]
-    for found, parts in zip(both, zip(*alone)):
+    together = run(Forest.windows(trees, "16*"), *tensors)
+    parts_of_trees = zip(*(tensor.split(trees) for tensor in tensors))
+    alone = [run(Forest.windows([leaves], "16*"), *parts) for leaves, parts in zip(trees, parts_of_trees)]
+    for found, parts in zip(together, zip(*alone)):
         assert torch.equal(found, torch.cat(parts))

@@ -103,7 +103,7 @@ void square_up(const Call& call, const Family& family, HeadRange range, const No
       square.left_ahead = family.memory_ahead(q, h);
       V score[16];
       multiply_square<Lanes, SquarePools::three>(square, score);
-      const V t = softmax_square(masks, p.scale, score, call.family_weights(*family.node, h));
+      const V t = softmax_square(masks, p.scale, score, call.family_weights(*family.node, h), family.streams);
       above.e[slot * p.heads + h] = sum_of_lanes(t) / static_cast<float>(family.count);
     }
   }
@@ -207,13 +207,12 @@ void square_backward_up(const Call& call, const Family& family, HeadRange range,
       V product[16];
       multiply_square<Lanes, SquarePools::left_and_right>(square, product);
       const float* weights = call.family_weights(*family.node, h);
-      float* products = call.family_products(*family.node, h);
+      store_square(product, call.family_products(*family.node, h), family.streams);
       V attended[4];  // grad_out(C) · a(C), in four parts
       RAMIFY_UNROLL
       for (int j = 0; j < 16; ++j) {
         const V weight = hn::LoadU(f, weights + j * kLanes);
         attended[j % 4] = j < 4 ? hn::Mul(weight, product[j]) : hn::MulAdd(weight, product[j], attended[j % 4]);
-        hn::StoreU(product[j], f, products + j * kLanes);
         weights_ahead.step<1>();
       }
       if (is_root) continue;

@@ -127,7 +127,8 @@ struct Call {
   float* grad_self_positions = nullptr;  // [leaves][heads][padded position dim]
 
   Scratch* scratch = nullptr;  // one a thread
-  bool streams = false;        // outputs are large: write them past the cache
+  int64_t cached_leaves = 0;   // the results of so many stay in the caches
+  bool streams = false;        // those of all do not: write them past the caches
 
   float* family_weights(const WalkNode& node, int64_t head) const {
     return weights + (node.weights * p.heads + head * node.num_children * node.num_children);

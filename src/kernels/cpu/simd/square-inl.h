@@ -14,10 +14,14 @@ HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET <= HWY_AVX3  // one sum a key, and as many registers for everything else
-// Whether a family is one, in a call that the caches hold: rows that come from memory are better read one after the
-// other than sixteen at once (docs/kernels.md, "A sixth round").
+// Whether a family is one, in a tree that the caches hold: rows that come from memory are better read one after the
+// other than sixteen at once (docs/kernels.md, "A sixth round"). The tree decides, not the call, since squares round
+// otherwise: what a tree gives must not depend on what else is in its batch.
 HWY_INLINE bool is_square(const Call& call, const Family& family) {
-  return family.count == kLanes && family.all_leaves && call.position_dim == 0 && !call.streams;
+  if (family.count != kLanes || !family.all_leaves || call.position_dim != 0) return false;
+  const WalkNode* above = family.node;
+  while (above->parent >= 0 && above->size <= call.cached_leaves) above = &call.p.walk.nodes[above->parent];
+  return above->size <= call.cached_leaves;
 }
 
 // What rows on the left are read as: what they are, or float32 where they have to be copied.
@@ -164,8 +168,21 @@ struct SquareMasks {
   }
 };
 
+// Past the caches: `to` is aligned.
+HWY_INLINE void store_square(const V (&rows)[16], float* to, bool streams) {
+  const F f;
+  RAMIFY_UNROLL
+  for (int j = 0; j < 16; ++j) {
+    if (streams) {
+      hn::Stream(rows[j], f, to + j * kLanes);
+    } else {
+      hn::StoreU(rows[j], f, to + j * kLanes);
+    }
+  }
+}
+
 // softmax_tile of scores that are still to be scaled, in registers.
-HWY_INLINE V softmax_square(const SquareMasks& masks, float scale, V (&score)[16], float* weights) {
+HWY_INLINE V softmax_square(const SquareMasks& masks, float scale, V (&score)[16], float* weights, bool streams) {
   const F f;
   const V closed = hn::Set(f, kMinusInfinity), factor = hn::Set(f, scale);
   V most[4];
@@ -186,9 +203,8 @@ HWY_INLINE V softmax_square(const SquareMasks& masks, float scale, V (&score)[16
   const M is_empty = hn::Eq(sum, hn::Zero(f));
   const V inverse = hn::IfThenZeroElse(is_empty, hn::Div(hn::Set(f, 1.0f), sum));
   RAMIFY_UNROLL
-  for (int j = 0; j < 16; ++j) {
-    hn::StoreU(hn::Mul(score[j], inverse), f, weights + j * kLanes);
-  }
+  for (int j = 0; j < 16; ++j) score[j] = hn::Mul(score[j], inverse);
+  store_square(score, weights, streams);
   return hn::IfThenElse(is_empty, closed, hn::Add(shift, log_lanes(sum)));
 }
 #endif
