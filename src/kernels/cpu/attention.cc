@@ -204,8 +204,7 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
   Call call = prepare(params, Pass::backward, input.saved, workspace, scratch);
   call.grad_out = input.grad_out, call.grad_root_energy = input.grad_root_energy;
   call.grad_q = result.grad_q, call.grad_k = result.grad_k, call.grad_v = result.grad_v;
-  call.cached_leaves =
-      cached_leaves(params.heads * params.dim + params.key_heads * (params.dim + params.value_dim));
+  call.cached_leaves = cached_leaves(params.heads * params.dim + params.key_heads * (params.dim + params.value_dim));
   call.streams = num_leaves(params) > call.cached_leaves && can_stream(call.grad_q, params, params.dim) &&
                  can_stream(call.grad_k, params, params.dim) && can_stream(call.grad_v, params, params.value_dim);
   if (params.tie == Tie::none || is_prefix(params)) clear_sums(call, threads);
