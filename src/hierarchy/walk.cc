@@ -19,9 +19,27 @@ std::vector<WalkNode> walk_nodes(const Forest& forest, WalkTotals& totals) {
     node.parent = parents[n];
     if (node.is_leaf()) continue;
     node.inner = totals.inner++;
+    if (node.parent >= 0 && nodes[node.parent].size <= kTwigLeaves) continue;  // its weights lie in those of a twig
     int64_t& total = node.is_wide() ? totals.wide_members : totals.weights;
     node.weights = total;
-    total += node.is_wide() ? node.num_children : node.num_children * node.num_children;
+    if (node.is_wide()) {
+      total += node.num_children;
+    } else if (node.size <= kTwigLeaves) {
+      total += node.size * node.size;
+    } else {
+      total += node.num_children * node.num_children;
+    }
+  }
+  for (WalkNode& node : nodes) {  // parents come before their children
+    if (node.size > kTwigLeaves || !node.has_families_below()) continue;
+    // b² and the squares of the children's sizes together are never more than that of all leaves
+    int64_t weights = node.weights + node.num_children * node.num_children;
+    for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
+      if (nodes[c].is_leaf()) continue;
+      nodes[c].weights = weights;
+      weights += nodes[c].size * nodes[c].size;
+    }
+    assert(weights <= node.weights + node.size * node.size);
   }
   return nodes;
 }

@@ -25,6 +25,9 @@ inline constexpr int64_t kGroveLeaves = 64;
 inline constexpr int64_t kBoughLeaves = 256;
 // Families up to this size keep their weights, b² numbers a head; wider ones are tiled and computed again when needed.
 inline constexpr int64_t kNarrowFamily = 64;
+// A subtree of at most so many leaves may be done as one family of leaves: it has room for their weights, in which those
+// of its families lie, too.
+inline constexpr int64_t kTwigLeaves = 16;
 
 // A node of the contracted forest (contraction.h).
 struct WalkNode {
@@ -42,6 +45,7 @@ struct WalkNode {
   bool is_leaf() const { return num_children == 0; }
   bool is_wide() const { return num_children > kNarrowFamily; }
   bool is_crown() const { return size > kGroveLeaves; }
+  bool has_families_below() const { return num_children < size && num_children > 0; }
 };
 
 // Neighbouring roots on one level, with all below them.

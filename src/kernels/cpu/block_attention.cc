@@ -11,6 +11,7 @@
 #include "kernels/cpu/block_attention.h"
 #include "kernels/cpu/simd/family-inl.h"
 #include "kernels/cpu/simd/square-inl.h"
+#include "kernels/cpu/simd/twig-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
@@ -37,16 +38,17 @@ V close_gates(const Call& call, const Family& family, int64_t i, int64_t head, V
 
 // One head of a family: p(C, B) of all children, gates of the inner ones, e and q of the parent.
 void attend(const Call& call, const Family& family, int64_t head, const float* const* q, Storage q_storage,
-            const float* const* k, const NodeRows& above, const NodeRows& below, Scratch& s, Ahead& q_ahead,
-            BothAhead& kv_ahead) {
+            const float* const* k, const NodeRows& above, const NodeRows& below, Scratch& s, const Twig& twig,
+            Ahead& q_ahead, BothAhead& kv_ahead) {
   const F f;
   Pooling of_q = {family.weights(), 1.0f / static_cast<float>(family.node->size), nullptr, q_storage};
   if (!family.is_root()) of_q.to = above.q + (family.node->slot * call.p.heads + head) * call.dim;
   score_family(call, family, head, q, k, of_q, s, kv_ahead);
-  float* weights = call.family_weights(*family.node, head);
+  float* weights = family.weights_of(call, call.weights, head);
   V energy = hn::Zero(f);
   for (int64_t i = 0; i < family.count; i += kLanes) {
-    V t = softmax_tile(family, i, s.scores + i, weights + i, q_ahead);
+    V t = family.is_twig ? softmax_twig(twig, s.scores, weights, q_ahead)
+                         : softmax_tile(family, i, s.scores + i, weights + i, q_ahead);
     if (!family.all_leaves) t = close_gates(call, family, i, head, t, below);
     const V share = hn::Mul(hn::LoadU(f, family.sizes + i), t);
     energy = hn::Add(energy, hn::IfThenElseZero(first_lanes(family.count - i), share));
@@ -103,7 +105,7 @@ void square_up(const Call& call, const Family& family, HeadRange range, const No
       square.left_ahead = family.memory_ahead(q, h);
       V score[16];
       multiply_square<Lanes, SquarePools::three>(square, score);
-      const V t = softmax_square(masks, p.scale, score, call.family_weights(*family.node, h), family.streams);
+      const V t = softmax_square(masks, p.scale, score, family.weights_of(call, call.weights, h), family.streams);
       above.e[slot * p.heads + h] = sum_of_lanes(t) / static_cast<float>(family.count);
     }
   }
@@ -112,7 +114,7 @@ void square_up(const Call& call, const Family& family, HeadRange range, const No
 
 // Bottom-up, one family.
 void family_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, const NodeRows& below,
-               Scratch& s) {
+               Scratch& s, Twig& twig) {
   const AttentionParams& p = call.p;
 #if HWY_TARGET <= HWY_AVX3
   if (is_square(call, family) && p.dim == p.value_dim) {
@@ -120,6 +122,7 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
                       [&](auto lanes) { square_up<decltype(lanes)>(call, family, range, above, s); });
   }
 #endif
+  if (family.is_twig) twig.set(call, *family.node);
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
   const int64_t slot = family.node->slot, b = family.count;
   const float inverse_size = 1.0f / static_cast<float>(family.node->size);
@@ -131,7 +134,7 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
       Ahead q_ahead = family.look_ahead(q, h);
       const Storage q_storage =
           family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows, family.takes_half_queries());
-      attend(call, family, h, q_rows, q_storage, k_rows, above, below, s, q_ahead, kv_ahead);
+      attend(call, family, h, q_rows, q_storage, k_rows, above, below, s, twig, q_ahead, kv_ahead);
     }
     if (family.is_root()) continue;
     pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
@@ -168,7 +171,7 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
       }
       family.gather_targets(out, h, below.y, p.heads, call.value_dim, s.staged[4], y_rows);
       Combination combination;
-      combination.a = call.family_weights(*family.node, h);
+      combination.a = family.weights_of(call, call.weights, h);
       combination.term_step = b;
       combination.terms = v_rows, combination.num_terms = b;
       combination.term_storage = v_storage;
@@ -206,8 +209,8 @@ void square_backward_up(const Call& call, const Family& family, HeadRange range,
       Ahead weights_ahead = family.look_ahead(call, call.weights, h);
       V product[16];
       multiply_square<Lanes, SquarePools::left_and_right>(square, product);
-      const float* weights = call.family_weights(*family.node, h);
-      store_square(product, call.family_products(*family.node, h), family.streams);
+      const float* weights = family.weights_of(call, call.weights, h);
+      store_square(product, family.weights_of(call, call.products, h), family.streams);
       V attended[4];  // grad_out(C) · a(C), in four parts
       RAMIFY_UNROLL
       for (int j = 0; j < 16; ++j) {
@@ -252,8 +255,8 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
                                    family.takes_half_queries());
       if (!family.is_root()) of_y.to = above.y + (slot * p.heads + h) * call.value_dim;
       score_rows(y_rows, v_rows, b, channels, 1.0f, /*add=*/false, s, s.scores, ahead, of_y);
-      const float* weights = call.family_weights(*family.node, h);
-      float* products = call.family_products(*family.node, h);
+      const float* weights = family.weights_of(call, call.weights, h);
+      float* products = family.weights_of(call, call.products, h);
       V pi_bar = hn::Zero(f);
       for (int64_t i = 0; i < b; i += kLanes) {
         V attended = hn::Zero(f);  // grad_out(C) · a(C)
@@ -289,13 +292,16 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
 // From p, the products and what comes from above: s̄(C, B) into scratch.scores, p(C, B) π w(C) into scratch.products,
 // both with B first; ē and π of inner children.
 void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float pi, float e_bar, const NodeRows& below,
-                       Scratch& s) {
+                       Scratch& s, const Twig& twig) {
   const F f;
   const int64_t b = family.count, heads = call.p.heads;
-  const float* weights = call.family_weights(*family.node, h);
-  const float* products = call.family_products(*family.node, h);
+  const float* weights = family.weights_of(call, call.weights, h);
+  const float* products = family.weights_of(call, call.products, h);
   const float t_bar_a_leaf = e_bar / static_cast<float>(family.node->size);
   BothAhead ahead = {family.look_ahead(call, call.weights, h), family.look_ahead(call, call.products, h)};
+  if (family.is_twig) {
+    return softmax_twig_adjoint(twig, weights, products, pi, t_bar_a_leaf, s.scores, s.products, ahead);
+  }
   for (int64_t i = 0; i < b; i += kLanes) {
     V attended = hn::Zero(f);
     for (int64_t j = 0; j < b; ++j) {
@@ -364,7 +370,8 @@ void adjoint_of_positions(const Call& call, const Family& family, int64_t h, Scr
 
 // Top-down: gradients of the children's means, each leaf's part. Of leaves they are the results.
 void family_backward_down(const Call& call, const Family& family, HeadRange range, const NodeRows& above,
-                          const NodeRows& below, Scratch& s) {
+                          const NodeRows& below, Scratch& s, Twig& twig) {
+  if (family.is_twig) twig.set(call, *family.node);
   const AttentionParams& p = call.p;
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
   const Target grad_q(call.grad_q, p.storage, p.dim), grad_k(call.grad_k, p.storage, p.dim);
@@ -389,7 +396,7 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
       Ahead q_ahead = family.look_ahead(q, h), y_ahead = family.look_ahead(grad_out, h);
       const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
       const float e_bar = family.is_root() ? call.grad_root_energy[root * p.heads + h] : above.e[slot * p.heads + h];
-      adjoint_of_scores(call, family, h, pi, e_bar, below, s);
+      adjoint_of_scores(call, family, h, pi, e_bar, below, s, twig);
       const Storage q_storage = family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows, terms_in_halves);
       const Storage y_storage =
           family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows, terms_in_halves);
@@ -454,7 +461,7 @@ void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Ra
   const auto nodes = call.p.walk.nodes;
   const NodeRows& above = is_top && !grove.is_whole ? call.crown : s.local;
   for (int64_t n = level.begin; n < level.end; ++n) {
-    if (!nodes[n].is_leaf()) step(Family(call, n, heads), above, s.local);
+    if (!nodes[n].is_leaf() && !is_inside_twig(call, nodes[n])) step(Family(call, n, heads), above, s.local);
   }
 }
 
@@ -486,11 +493,12 @@ void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels
 }
 
 void grove_up_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
+  Twig twig;
   const GroveLevels levels(call, grove);
   for (int64_t l = levels.count - 1; l >= 0; --l) {
     for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
-                      family_up(call, family, heads, above, below, s);
+                      family_up(call, family, heads, above, below, s, twig);
                     });
   }
   if (grove.is_whole) {
@@ -544,10 +552,11 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
                       }
                     });
   }
+  Twig twig;
   for (int64_t l = 0; l < levels.count; ++l) {
     for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
-                      family_backward_down(call, family, heads, above, below, s);
+                      family_backward_down(call, family, heads, above, below, s, twig);
                     });
   }
 }
@@ -555,7 +564,8 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
 // A family of the crown stands between rows of the crown.
 void crown_up_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
   const Family family(call, node, heads);
-  family_up(call, family, heads, call.crown, call.crown, s);
+  Twig none;
+  family_up(call, family, heads, call.crown, call.crown, s, none);
   report_energy(call, node, heads, call.crown);
 }
 void crown_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
@@ -565,7 +575,8 @@ void crown_backward_up_impl(const Call& call, int64_t node, HeadRange heads, Scr
   family_backward_up(call, Family(call, node, heads), heads, call.crown, call.crown, s);
 }
 void crown_backward_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
-  family_backward_down(call, Family(call, node, heads), heads, call.crown, call.crown, s);
+  Twig none;
+  family_backward_down(call, Family(call, node, heads), heads, call.crown, call.crown, s, none);
 }
 
 void bare_leaf_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {

@@ -130,12 +130,6 @@ struct Call {
   int64_t cached_leaves = 0;   // the results of so many stay in the caches
   bool streams = false;        // those of all do not: write them past the caches
 
-  float* family_weights(const WalkNode& node, int64_t head) const {
-    return weights + (node.weights * p.heads + head * node.num_children * node.num_children);
-  }
-  float* family_products(const WalkNode& node, int64_t head) const {
-    return products + (node.weights * p.heads + head * node.num_children * node.num_children);
-  }
   float& pi_bar_of(const WalkNode& node, int64_t head) const { return pi_bar[node.inner * p.heads + head]; }
   float* gates_of(const WalkNode& node, int64_t head) const { return gates + (node.inner * p.heads + head) * 2; }
 };

@@ -30,13 +30,22 @@ struct EvenRows {
   int64_t step = 0;
 };
 
-// What all heads of a narrow family share.
+// Whether all of a subtree is done as one family of leaves (twig-inl.h).
+inline bool is_twig(const Call& call, const WalkNode& node) {
+  return node.size <= std::min(kLanes, kTwigLeaves) && node.has_families_below() && call.position_dim == 0;
+}
+inline bool is_inside_twig(const Call& call, const WalkNode& node) {
+  return node.parent >= 0 && is_twig(call, call.p.walk.nodes[node.parent]);
+}
+
+// What all heads of a narrow family share, or of a twig: its children are its leaves.
 struct Family {
   const WalkNode* node;
   int64_t last_ahead = -1;  // the last leaf of which rows are brought nearer
-  int64_t first = 0;        // first child
+  int64_t first = 0;        // first child; a twig's are not looked at
   int64_t count = 0;
   bool all_leaves = true;
+  bool is_twig = false;
   bool is_pair = false;  // of two that see only each other
   bool streams = false;  // weights go past the cache: they will be read much later
   bool is_causal = false;
@@ -50,6 +59,20 @@ struct Family {
   Family(const Call& call, int64_t n, HeadRange heads)
       : node(&call.p.walk.nodes[n]), is_causal(call.p.causal != Causal::none) {
     first = node->first_child, count = node->num_children;
+    is_twig = cpu::HWY_NAMESPACE::is_twig(call, *node);
+    if (is_twig) {
+      take_leaves(call);
+    } else {
+      take_children(call);
+    }
+    is_closed = !(all_leaves && call.p.include_self);
+    is_pair = count == 2 && !is_causal && closed[0] != 0 && closed[1] != 0;
+    streams = call.streams && node->weights * call.p.heads % kRowPad == 0;
+    const bool walks_all_heads = heads.key_end - heads.key_begin == call.p.key_heads;
+    if (all_leaves && walks_all_heads) last_ahead = static_cast<int64_t>(call.p.walk.leaf_nodes.size()) - 1;
+  }
+
+  void take_children(const Call& call) {
     for (int64_t j = 0; j < count; ++j) {
       const WalkNode& child = call.p.walk.nodes[first + j];
       const bool is_leaf = child.is_leaf();
@@ -60,14 +83,21 @@ struct Family {
       closed[j] = is_leaf && call.p.include_self ? 0.0f : 1.0f;
       all_leaves = all_leaves && is_leaf;
     }
-    is_closed = !(all_leaves && call.p.include_self);
-    is_pair = count == 2 && !is_causal && closed[0] != 0 && closed[1] != 0;
-    streams = call.streams && node->weights * call.p.heads % kRowPad == 0;
-    const bool walks_all_heads = heads.key_end - heads.key_begin == call.p.key_heads;
-    if (all_leaves && walks_all_heads) last_ahead = static_cast<int64_t>(call.p.walk.leaf_nodes.size()) - 1;
+  }
+  void take_leaves(const Call& call) {
+    count = node->size;
+    for (int64_t j = 0; j < count; ++j) {
+      leaf[j] = node->first_leaf + j, slot[j] = -1;
+      sizes[j] = 1, log_sizes[j] = 0;
+      closed[j] = call.p.include_self ? 0.0f : 1.0f;
+    }
   }
 
   bool is_root() const { return node->parent < 0; }
+  // One head's part of an array of weights: [b][b], what is looked at first.
+  float* weights_of(const Call& call, float* weights, int64_t head) const {
+    return weights + (node->weights * call.p.heads + head * count * count);
+  }
   const float* weights() const { return all_leaves ? nullptr : sizes; }
 
   // The rows of all children, which are leaves and so neighbours, for one head: as they are, and in float32.

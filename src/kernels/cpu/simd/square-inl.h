@@ -18,7 +18,7 @@ namespace ramify::cpu::HWY_NAMESPACE {
 // other than sixteen at once (docs/kernels.md, "A sixth round"). The tree decides, not the call, since squares round
 // otherwise: what a tree gives must not depend on what else is in its batch.
 HWY_INLINE bool is_square(const Call& call, const Family& family) {
-  if (family.count != kLanes || !family.all_leaves || call.position_dim != 0) return false;
+  if (family.count != kLanes || !family.all_leaves || family.is_twig || call.position_dim != 0) return false;
   const WalkNode* above = family.node;
   while (above->parent >= 0 && above->size <= call.cached_leaves) above = &call.p.walk.nodes[above->parent];
   return above->size <= call.cached_leaves;
