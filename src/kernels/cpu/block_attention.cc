@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // after foreach_target
 #include <array>
+#include <optional>
 
 #include "kernels/cpu/block_attention.h"
 #include "kernels/cpu/simd/family-inl.h"
@@ -38,7 +39,7 @@ V close_gates(const Call& call, const Family& family, int64_t i, int64_t head, V
 
 // One head of a family: p(C, B) of all children, gates of the inner ones, e and q of the parent.
 void attend(const Call& call, const Family& family, int64_t head, const float* const* q, Storage q_storage,
-            const float* const* k, const NodeRows& above, const NodeRows& below, Scratch& s, const Twig& twig,
+            const float* const* k, const NodeRows& above, const NodeRows& below, Scratch& s,
             Ahead& q_ahead, BothAhead& kv_ahead) {
   const F f;
   Pooling of_q = {family.weights(), 1.0f / static_cast<float>(family.node->size), nullptr, q_storage};
@@ -47,8 +48,7 @@ void attend(const Call& call, const Family& family, int64_t head, const float* c
   float* weights = family.weights_of(call, call.weights, head);
   V energy = hn::Zero(f);
   for (int64_t i = 0; i < family.count; i += kLanes) {
-    V t = family.is_twig ? softmax_twig(twig, s.scores, weights, q_ahead)
-                         : softmax_tile(family, i, s.scores + i, weights + i, q_ahead);
+    V t = softmax_tile(family, i, s.scores + i, weights + i, q_ahead);
     if (!family.all_leaves) t = close_gates(call, family, i, head, t, below);
     const V share = hn::Mul(hn::LoadU(f, family.sizes + i), t);
     energy = hn::Add(energy, hn::IfThenElseZero(first_lanes(family.count - i), share));
@@ -112,9 +112,80 @@ void square_up(const Call& call, const Family& family, HeadRange range, const No
 }
 #endif
 
+// Rows of heads [head, head + heads) of a twig, each in its lanes, and zeros in the rest. Returns what they are.
+Storage gather_lanes(const Call& call, const Family& family, const Source& source, int64_t head,
+                     int64_t heads, int64_t width, float* copies, const Scratch& s, const float** rows) {
+  Storage storage = Storage::float32;
+  std::fill_n(rows, kLanes, s.zeros);
+  for (int64_t i = 0; i < heads; ++i) {
+    storage = family.gather(source, head + i, nullptr, call.p.heads, width, copies + i * kLanes * width,
+                            rows + i * kLanes / 2, kInterleavesHalves);
+  }
+  return storage;
+}
+
+// [j][lane] = scale left · right of heads that share a vector.
+template <class Prefetch>
+void score_lanes(const TwigLanes& lanes, const float* const* left, Storage left_storage, const float* const* right,
+                 int64_t channels, float scale, RowSums sums, Scratch& s, Prefetch& ahead) {
+  with_lanes(left_storage, [&](auto numbers) {
+    using Lanes = decltype(numbers);
+    if constexpr (std::is_same_v<Lanes, Float32Lanes> || kInterleavesHalves) {
+      interleave_rows<Lanes>(left, channels, s.columns, sums);
+    }
+  });
+  if (lanes.num_heads == 1) {
+    dot_blocks(s.columns, right, lanes.count, channels, scale, s.scores, kNarrowFamily, ahead);
+  } else if constexpr (kPairsHeads) {
+    const KeyRows keys(right, right + kLanes / 2);
+    dot_blocks<true>(s.columns, keys, lanes.count, channels, scale, s.scores, kNarrowFamily, ahead);
+  }
+}
+
+// Bottom-up, a twig.
+void twig_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
+  const AttentionParams& p = call.p;
+  const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
+  const Twig twig(call, *family.node);
+  const int64_t slot = family.node->slot, end = range.key_end * call.group;
+  const float inverse_size = 1.0f / static_cast<float>(family.count);
+  const bool is_root = family.is_root();
+  const float *q_rows[kLanes], *k_rows[kLanes], *v_rows[kLanes];
+  for (int64_t h = range.key_begin * call.group; h < end; h += twig.num_heads) {
+    const int64_t heads = std::min(twig.num_heads, end - h);
+    const int64_t new_key = (h + call.group - 1) / call.group, keys_end = (h + heads - 1) / call.group + 1;
+    AheadOf<3> ahead = {family.look_ahead(q, h, heads), family.look_ahead(k, new_key, keys_end - new_key),
+                        family.look_ahead(v, new_key, keys_end - new_key)};
+    const Storage q_storage = gather_lanes(call, family, q, h, heads, call.dim, s.staged[0], s, q_rows);
+    for (int64_t i = 0; i < heads; ++i) {
+      family.gather(k, (h + i) / call.group, nullptr, p.key_heads, call.dim, s.staged[1] + i * kLanes * call.dim,
+                    k_rows + i * kLanes / 2);
+    }
+    if (heads < twig.num_heads) std::copy_n(k_rows, family.count, k_rows + kLanes / 2);
+    RowSums sums = {inverse_size};
+    if (!is_root) {
+      sums.to = above.q + (slot * p.heads + h) * call.dim;
+      if (heads > 1) sums.upper = sums.to + call.dim;
+    }
+    score_lanes(twig, q_rows, q_storage, k_rows, in_lanes(p.dim), p.scale, sums, s, ahead);
+    const V t = softmax_twig(twig, heads, s.scores, family.weights_of(call, call.weights, h));
+    float energy[2];
+    twig.sums_of_heads(t, energy);
+    for (int64_t i = 0; i < heads; ++i) above.e[slot * p.heads + h + i] = energy[i] * inverse_size;
+    if (is_root) continue;
+    for (int64_t g = new_key; g < keys_end; ++g) {
+      pool_rows(k_rows + (g * call.group - h) * kLanes / 2, nullptr, family.count, inverse_size, in_lanes(p.dim),
+                above.k + (slot * p.key_heads + g) * call.dim);
+      family.gather(v, g, nullptr, p.key_heads, call.value_dim, s.staged[2], v_rows);
+      pool_rows(v_rows, nullptr, family.count, inverse_size, in_lanes(p.value_dim),
+                above.v + (slot * p.key_heads + g) * call.value_dim);
+    }
+  }
+}
+
 // Bottom-up, one family.
 void family_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, const NodeRows& below,
-               Scratch& s, Twig& twig) {
+               Scratch& s) {
   const AttentionParams& p = call.p;
 #if HWY_TARGET <= HWY_AVX3
   if (is_square(call, family) && p.dim == p.value_dim) {
@@ -122,7 +193,7 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
                       [&](auto lanes) { square_up<decltype(lanes)>(call, family, range, above, s); });
   }
 #endif
-  if (family.is_twig) twig.set(call, *family.node);
+  if (family.is_twig) return twig_up(call, family, range, above, s);
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
   const int64_t slot = family.node->slot, b = family.count;
   const float inverse_size = 1.0f / static_cast<float>(family.node->size);
@@ -134,7 +205,7 @@ void family_up(const Call& call, const Family& family, HeadRange range, const No
       Ahead q_ahead = family.look_ahead(q, h);
       const Storage q_storage =
           family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows, family.takes_half_queries());
-      attend(call, family, h, q_rows, q_storage, k_rows, above, below, s, twig, q_ahead, kv_ahead);
+      attend(call, family, h, q_rows, q_storage, k_rows, above, below, s, q_ahead, kv_ahead);
     }
     if (family.is_root()) continue;
     pool_rows(k_rows, family.weights(), b, inverse_size, in_lanes(p.dim),
@@ -226,6 +297,55 @@ void square_backward_up(const Call& call, const Family& family, HeadRange range,
 }
 #endif
 
+// family_backward_up of a twig.
+void twig_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
+  const F f;
+  const AttentionParams& p = call.p;
+  const Source v(p.v, p.storage, p.value_dim), grad_out(call.grad_out, p.storage, p.value_dim);
+  const TwigLanes lanes(family.count);
+  const int64_t slot = family.node->slot, end = range.key_end * call.group, channels = in_lanes(p.value_dim);
+  const bool is_root = family.is_root(), keeps_v = !is_root && above.v != call.crown.v;  // the crown's are saved
+  const float *y_rows[kLanes], *v_rows[kLanes];
+  for (int64_t h = range.key_begin * call.group; h < end; h += lanes.num_heads) {
+    const int64_t heads = std::min(lanes.num_heads, end - h);
+    const int64_t new_key = (h + call.group - 1) / call.group, keys_end = (h + heads - 1) / call.group + 1;
+    AheadOf<2> ahead = {family.look_ahead(grad_out, h, heads), family.look_ahead(v, new_key, keys_end - new_key)};
+    Ahead weights_ahead = family.look_ahead(call, call.weights, h, heads);
+    const Storage y_storage =
+        gather_lanes(call, family, grad_out, h, heads, call.value_dim, s.staged[3], s, y_rows);
+    for (int64_t i = 0; i < heads; ++i) {
+      family.gather(v, (h + i) / call.group, nullptr, p.key_heads, call.value_dim,
+                    s.staged[2] + i * kLanes * call.value_dim, v_rows + i * kLanes / 2);
+    }
+    if (heads < lanes.num_heads) std::copy_n(v_rows, family.count, v_rows + kLanes / 2);
+    RowSums sums;
+    if (!is_root) {
+      sums.to = above.y + (slot * p.heads + h) * call.value_dim;
+      if (heads > 1) sums.upper = sums.to + call.value_dim;
+    }
+    score_lanes(lanes, y_rows, y_storage, v_rows, channels, 1.0f, sums, s, ahead);
+    const float* weights = family.weights_of(call, call.weights, h);
+    float* products = family.weights_of(call, call.products, h);
+    V attended = hn::Zero(f);
+    for (int64_t j = 0; j < family.count; ++j) {
+      const V product = hn::Load(f, s.scores + j * kNarrowFamily);
+      attended = hn::MulAdd(lanes.load(weights, j, heads), product, attended);
+      lanes.store(product, products, j, heads);
+      weights_ahead.step<1>();
+    }
+    if (is_root) continue;
+    float pi_bar[2];
+    lanes.sums_of_heads(attended, pi_bar);
+    for (int64_t i = 0; i < heads; ++i) call.pi_bar_of(*family.node, h + i) = pi_bar[i];
+    if (!keeps_v) continue;
+    for (int64_t g = new_key; g < keys_end; ++g) {
+      pool_rows(v_rows + (g * call.group - h) * kLanes / 2, nullptr, family.count,
+                1.0f / static_cast<float>(family.count), channels,
+                above.v + (slot * p.key_heads + g) * call.value_dim);
+    }
+  }
+}
+
 // grad_out(C) · v(B), the adjoint of π of the parent, and the sum of grad_out below it.
 void family_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above,
                         const NodeRows& below, Scratch& s) {
@@ -237,6 +357,7 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
                       [&](auto lanes) { square_backward_up<decltype(lanes)>(call, family, range, above, s); });
   }
 #endif
+  if (family.is_twig) return twig_backward_up(call, family, range, above, s);
   const Source v(p.v, p.storage, p.value_dim), grad_out(call.grad_out, p.storage, p.value_dim);
   const int64_t slot = family.node->slot, b = family.count, channels = in_lanes(p.value_dim);
   const float *v_rows[kNarrowFamily], *y_rows[kNarrowFamily];
@@ -248,7 +369,7 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
                 above.v + (slot * p.key_heads + g) * call.value_dim);
     }
     for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      ahead.second = family.look_ahead(grad_out, h);
+      ahead.of[1] = family.look_ahead(grad_out, h);
       Ahead weights_ahead = family.look_ahead(call, call.weights, h);
       Pooling of_y;
       of_y.storage = family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows,
@@ -292,16 +413,13 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
 // From p, the products and what comes from above: s̄(C, B) into scratch.scores, p(C, B) π w(C) into scratch.products,
 // both with B first; ē and π of inner children.
 void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float pi, float e_bar, const NodeRows& below,
-                       Scratch& s, const Twig& twig) {
+                       Scratch& s) {
   const F f;
   const int64_t b = family.count, heads = call.p.heads;
   const float* weights = family.weights_of(call, call.weights, h);
   const float* products = family.weights_of(call, call.products, h);
   const float t_bar_a_leaf = e_bar / static_cast<float>(family.node->size);
   BothAhead ahead = {family.look_ahead(call, call.weights, h), family.look_ahead(call, call.products, h)};
-  if (family.is_twig) {
-    return softmax_twig_adjoint(twig, weights, products, pi, t_bar_a_leaf, s.scores, s.products, ahead);
-  }
   for (int64_t i = 0; i < b; i += kLanes) {
     V attended = hn::Zero(f);
     for (int64_t j = 0; j < b; ++j) {
@@ -333,6 +451,26 @@ void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float 
       hn::Store(hn::Mul(weight, coefficient), f, s.products + j * kNarrowFamily + i);
     }
   }
+}
+
+// The same of a twig, for all heads whose lanes begin with those of h.
+void adjoint_of_twig(const Call& call, const Family& family, const Twig& twig, int64_t h, int64_t heads,
+                     const NodeRows& above, Scratch& s) {
+  const int64_t row = family.node->slot * call.p.heads + h;
+  float pi[2] = {1, 1}, e_bar[2] = {0, 0};
+  for (int64_t i = 0; i < heads; ++i) {
+    if (!family.is_root()) pi[i] = above.pi[row + i];
+    const int64_t root = family.node - call.p.walk.nodes.data();
+    e_bar[i] = family.is_root() ? call.grad_root_energy[root * call.p.heads + h + i] : above.e[row + i];
+    e_bar[i] /= static_cast<float>(family.count);
+  }
+  if (twig.num_heads == 1) pi[1] = pi[0], e_bar[1] = e_bar[0];
+  Ahead weights_ahead = family.look_ahead(call, call.weights, h, heads);
+  Ahead products_ahead = family.look_ahead(call, call.products, h, heads);
+  for (int64_t j = 0; j < family.count; ++j) weights_ahead.step<1>(), products_ahead.step<1>();
+  softmax_twig_adjoint(twig, heads, family.weights_of(call, call.weights, h),
+                       family.weights_of(call, call.products, h), twig.of_heads(pi[0], pi[1]),
+                       twig.of_heads(e_bar[0], e_bar[1]), s.scores, s.products);
 }
 
 // Gradients of positions of one head, from s̄ in scratch.scores. A leaf's own position, where it differs, gets its part
@@ -370,8 +508,9 @@ void adjoint_of_positions(const Call& call, const Family& family, int64_t h, Scr
 
 // Top-down: gradients of the children's means, each leaf's part. Of leaves they are the results.
 void family_backward_down(const Call& call, const Family& family, HeadRange range, const NodeRows& above,
-                          const NodeRows& below, Scratch& s, Twig& twig) {
-  if (family.is_twig) twig.set(call, *family.node);
+                          const NodeRows& below, Scratch& s) {
+  std::optional<Twig> twig;
+  if (family.is_twig) twig.emplace(call, *family.node);
   const AttentionParams& p = call.p;
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), grad_out(call.grad_out, p.storage, p.value_dim);
   const Target grad_q(call.grad_q, p.storage, p.dim), grad_k(call.grad_k, p.storage, p.dim);
@@ -396,7 +535,17 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
       Ahead q_ahead = family.look_ahead(q, h), y_ahead = family.look_ahead(grad_out, h);
       const float pi = family.is_root() ? 1.0f : above.pi[slot * p.heads + h];
       const float e_bar = family.is_root() ? call.grad_root_energy[root * p.heads + h] : above.e[slot * p.heads + h];
-      adjoint_of_scores(call, family, h, pi, e_bar, below, s, twig);
+      int64_t first_lane = 0;
+      if (twig) {
+        const int64_t head = h - range.key_begin * call.group, after = head % twig->num_heads;
+        if (after == 0) {
+          const int64_t heads = std::min(twig->num_heads, range.key_end * call.group - h);
+          adjoint_of_twig(call, family, *twig, h, heads, above, s);
+        }
+        first_lane = after * kLanes / 2;
+      } else {
+        adjoint_of_scores(call, family, h, pi, e_bar, below, s);
+      }
       const Storage q_storage = family.gather(q, h, below.q, p.heads, call.dim, s.staged[0], q_rows, terms_in_halves);
       const Storage y_storage =
           family.gather(grad_out, h, below.y, p.heads, call.value_dim, s.staged[3], y_rows, terms_in_halves);
@@ -405,7 +554,7 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
 
       Combination combination;
       combination.num_terms = b;
-      combination.a = s.scores, combination.row_step = 1, combination.term_step = kNarrowFamily;
+      combination.a = s.scores + first_lane, combination.row_step = 1, combination.term_step = kNarrowFamily;
       combination.terms = k_rows, combination.term_storage = k_storage;
       combination.row_scale = scaled_shares;
       combination.base = base(above.gq, p.heads, h, call.dim);
@@ -422,7 +571,7 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
       combination.streams = streams && (grad_k.is_direct || gk_halves.data) && call.group == 1;
       combine_rows(combination, b, in_lanes(p.dim), gk_rows, k_ahead);
 
-      combination.a = s.products;
+      combination.a = s.products + first_lane;
       combination.terms = y_rows, combination.term_storage = y_storage;
       combination.row_scale = shares;
       combination.base = base(above.gv, p.key_heads, g, call.value_dim);
@@ -493,12 +642,11 @@ void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels
 }
 
 void grove_up_impl(const Call& call, const Grove& grove, HeadRange heads, Scratch& s) {
-  Twig twig;
   const GroveLevels levels(call, grove);
   for (int64_t l = levels.count - 1; l >= 0; --l) {
     for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
-                      family_up(call, family, heads, above, below, s, twig);
+                      family_up(call, family, heads, above, below, s);
                     });
   }
   if (grove.is_whole) {
@@ -552,11 +700,10 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
                       }
                     });
   }
-  Twig twig;
   for (int64_t l = 0; l < levels.count; ++l) {
     for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
-                      family_backward_down(call, family, heads, above, below, s, twig);
+                      family_backward_down(call, family, heads, above, below, s);
                     });
   }
 }
@@ -564,8 +711,7 @@ void grove_backward_down_impl(const Call& call, const Grove& grove, HeadRange he
 // A family of the crown stands between rows of the crown.
 void crown_up_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
   const Family family(call, node, heads);
-  Twig none;
-  family_up(call, family, heads, call.crown, call.crown, s, none);
+  family_up(call, family, heads, call.crown, call.crown, s);
   report_energy(call, node, heads, call.crown);
 }
 void crown_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
@@ -575,8 +721,7 @@ void crown_backward_up_impl(const Call& call, int64_t node, HeadRange heads, Scr
   family_backward_up(call, Family(call, node, heads), heads, call.crown, call.crown, s);
 }
 void crown_backward_down_impl(const Call& call, int64_t node, HeadRange heads, Scratch& s) {
-  Twig none;
-  family_backward_down(call, Family(call, node, heads), heads, call.crown, call.crown, s, none);
+  family_backward_down(call, Family(call, node, heads), heads, call.crown, call.crown, s);
 }
 
 void bare_leaf_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {

@@ -170,12 +170,12 @@ struct Family {
   // What the loops over `head` of this family bring nearer of leaves to come: a part as large as the head's, in the
   // order of memory, so that all heads together bring as many rows as they use. Nothing where only some heads are
   // walked.
-  HWY_INLINE Ahead look_ahead(const Source& source, int64_t head) const {
+  HWY_INLINE Ahead look_ahead(const Source& source, int64_t head, int64_t heads = 1) const {
     const int64_t row = leaf[0] + std::max(count, kLeavesAhead);
     if (row + count - 1 > last_ahead) return {};
     const int64_t part = count * source.head_bytes();
     const char* begin = source.at(row, 0) + head * part;
-    const Ahead ahead(begin, begin + part);
+    const Ahead ahead(begin, begin + heads * part);
     ahead.open_pages();
     return ahead;
   }
@@ -185,11 +185,11 @@ struct Family {
     return ahead.is_empty() ? source.at(leaf[0], head) : ahead.begin();
   }
   // The same of numbers that lie as weights do: those of the next family, if it is as large as this.
-  HWY_INLINE Ahead look_ahead(const Call& call, const float* weights, int64_t head) const {
+  HWY_INLINE Ahead look_ahead(const Call& call, const float* weights, int64_t head, int64_t heads = 1) const {
     const int64_t part = count * count, begin = (node->weights + part) * call.p.heads + head * part;
-    if (last_ahead < 0 || begin + part > call.p.walk.totals.weights * call.p.heads) return {};
+    if (last_ahead < 0 || begin + heads * part > call.p.walk.totals.weights * call.p.heads) return {};
     const char* at = reinterpret_cast<const char*>(weights + begin);
-    return {at, at + part * static_cast<int64_t>(sizeof(float))};
+    return {at, at + heads * part * static_cast<int64_t>(sizeof(float))};
   }
 };
 
@@ -228,7 +228,7 @@ inline void score_rows(const float* const* left, const float* const* right, int6
     with_lanes(pooling.storage, [&](auto lanes) {
       using Lanes = decltype(lanes);
       if constexpr (std::is_same_v<Lanes, Float32Lanes> || kInterleavesHalves) {
-        interleave_rows<Lanes>(left, channels, s.columns, pooling.scale, pooling.to);
+        interleave_rows<Lanes>(left, channels, s.columns, {pooling.scale, pooling.to});
       }
     });
     dot_blocks(s.columns, right, count, channels, scale, to, kNarrowFamily, ahead);

@@ -43,19 +43,25 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows, int64_t c) {
 // Whether interleave_rows can read 16-bit rows.
 inline constexpr bool kInterleavesHalves = HWY_TARGET <= HWY_AVX3;
 
+// Where scale · Σ rows go; null: nowhere. With `upper` it gets those of the upper half of the rows, `to` the others.
+struct RowSums {
+  float scale = 1;
+  float* to = nullptr;
+  float* upper = nullptr;
+};
+
 // kLanes rows, interleaved so that dot_blocks can use whole vectors without transposing: for every four channels there
-// are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ... Where `mean` is not null it gets
-// scale · Σ rows on the way. `rows` really lead to numbers of Lanes.
+// are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ... `rows` really lead to numbers of Lanes.
 template <class Lanes = Float32Lanes>
-HWY_NOINLINE void interleave_rows(const float* const* rows, int64_t channels, float* blocks, float scale = 1,
-                                  float* mean = nullptr) {
+HWY_NOINLINE void interleave_rows(const float* const* rows, int64_t channels, float* blocks, RowSums sums = {}) {
 #if HWY_TARGET <= HWY_AVX3
   // Sixteen channels of four rows at once, whose 128-bit blocks are then exchanged. Out of line it has all registers.
+  const F f;
   for (int64_t c = 0; c < channels; c += kLanes, blocks += 4 * 4 * kLanes) {
     const auto load = [&](int r) {
       return Lanes::load(reinterpret_cast<const typename Lanes::Number*>(rows[r]) + c).raw;
     };
-    __m512 sum = _mm512_setzero_ps();
+    __m512 lower = _mm512_setzero_ps(), upper = _mm512_setzero_ps();
     RAMIFY_UNROLL
     for (int g = 0; g < 4; ++g) {
       const __m512 row0 = load(g), row1 = load(g + 4), row2 = load(g + 8), row3 = load(g + 12);
@@ -66,16 +72,26 @@ HWY_NOINLINE void interleave_rows(const float* const* rows, int64_t channels, fl
       _mm512_store_ps(to + 4 * kLanes, _mm512_shuffle_f32x4(low01, low23, 0xdd));
       _mm512_store_ps(to + 8 * kLanes, _mm512_shuffle_f32x4(up01, up23, 0x88));
       _mm512_store_ps(to + 12 * kLanes, _mm512_shuffle_f32x4(up01, up23, 0xdd));
-      sum = _mm512_add_ps(sum, _mm512_add_ps(_mm512_add_ps(row0, row1), _mm512_add_ps(row2, row3)));
+      lower = _mm512_add_ps(lower, _mm512_add_ps(row0, row1));
+      upper = _mm512_add_ps(upper, _mm512_add_ps(row2, row3));
     }
-    if (mean) _mm512_storeu_ps(mean + c, _mm512_mul_ps(sum, _mm512_set1_ps(scale)));
+    const V scale = hn::Set(f, sums.scale);
+    if (sums.upper) {
+      hn::StoreU(hn::Mul(V{lower}, scale), f, sums.to + c);
+      hn::StoreU(hn::Mul(V{upper}, scale), f, sums.upper + c);
+    } else if (sums.to) {
+      hn::StoreU(hn::Mul(hn::Add(V{lower}, V{upper}), scale), f, sums.to + c);
+    }
   }
 #else
   const F f;
   for (int64_t c = 0; c < channels; c += 4, blocks += 4 * kLanes) {
     for (int64_t g = 0; g < 4; ++g) hn::Store(load_blocks(f, rows + g, c), f, blocks + g * kLanes);
   }
-  if (mean) pool_rows(rows, nullptr, kLanes, scale, channels, mean);
+  if (!sums.to) return;
+  const int64_t count = sums.upper ? kLanes / 2 : kLanes;
+  pool_rows(rows, nullptr, count, sums.scale, channels, sums.to);
+  if (sums.upper) pool_rows(rows + count, nullptr, count, sums.scale, channels, sums.upper);
 #endif
 }
 
@@ -116,25 +132,37 @@ HWY_INLINE V sums_in_blocks(V a, V b, V c, V d) {
                  hn::BitCast(f, hn::InterleaveUpper(pairs, ab, cd)));
 }
 
-template <int Keys, class Prefetch>
-HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t channels, V scale, float* to,
-                         int64_t to_stride, Prefetch& ahead) {
+// Rows that all queries are multiplied with. With `upper` these are for the queries in the upper half of the lanes, `rows`
+// for the others.
+struct KeyRows {
+  const float* const* rows;
+  const float* const* upper;
+  KeyRows(const float* const* all, const float* const* for_upper = nullptr) : rows(all), upper(for_upper) {}
+};
+
+// kLines of what is brought nearer come with every step of Keys keys.
+template <int Keys, bool kTwoHalves, class Prefetch>
+HWY_INLINE void dot_tile(const float* blocks, KeyRows keys, int64_t channels, V scale, float* to, int64_t to_stride,
+                         Prefetch& ahead) {
   const F f;
   V sum[Keys][4];
   const float* key[Keys];
+  const float* upper[Keys];
   RAMIFY_UNROLL
   for (int j = 0; j < Keys; ++j) {
-    key[j] = keys[j];
+    key[j] = keys.rows[j];
+    if constexpr (kTwoHalves) upper[j] = keys.upper[j];
     RAMIFY_UNROLL
     for (int g = 0; g < 4; ++g) sum[j][g] = hn::Zero(f);
   }
   for (int64_t c = 0; c < channels; c += 4, blocks += 4 * kLanes) {
-    ahead.template step<1>();
+    ahead.template step<kTwoHalves ? 2 : 1>();  // half as many keys for as many rows
     const V q0 = hn::Load(f, blocks), q1 = hn::Load(f, blocks + kLanes);
     const V q2 = hn::Load(f, blocks + 2 * kLanes), q3 = hn::Load(f, blocks + 3 * kLanes);
     RAMIFY_UNROLL
     for (int j = 0; j < Keys; ++j) {
-      const V k = hn::LoadDup128(f, key[j] + c);  // the four channels of the key, repeated
+      V k = hn::LoadDup128(f, key[j] + c);  // the four channels of the key, repeated
+      if constexpr (kTwoHalves) k = hn::ConcatUpperLower(f, hn::LoadDup128(f, upper[j] + c), k);
       sum[j][0] = hn::MulAdd(k, q0, sum[j][0]);
       sum[j][1] = hn::MulAdd(k, q1, sum[j][1]);
       sum[j][2] = hn::MulAdd(k, q2, sum[j][2]);
@@ -149,24 +177,26 @@ HWY_INLINE void dot_tile(const float* blocks, const float* const* keys, int64_t 
 }
 
 // s[j][lane] = scale q[lane] · k[j]; `blocks` holds the queries, `to` is aligned.
-template <class Prefetch>
-inline void dot_blocks(const float* blocks, const float* const* keys, int64_t num_keys, int64_t channels, float scale,
-                       float* to, int64_t to_stride, Prefetch& shared_ahead) {
+template <bool kTwoHalves = false, class Prefetch>
+inline void dot_blocks(const float* blocks, KeyRows keys, int64_t num_keys, int64_t channels, float scale, float* to,
+                       int64_t to_stride, Prefetch& shared_ahead) {
   Prefetch ahead = shared_ahead;  // a copy stays in registers
   const V factor = hn::Set(F(), scale);
   int64_t j = 0;
-  for (; j + kKeyTile <= num_keys; j += kKeyTile) {
-    dot_tile<kKeyTile>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
-  }
+  const auto tile = [&]<int Keys>(std::integral_constant<int, Keys>) {
+    const KeyRows some(keys.rows + j, kTwoHalves ? keys.upper + j : nullptr);
+    dot_tile<Keys, kTwoHalves>(blocks, some, channels, factor, to + j * to_stride, to_stride, ahead);
+  };
+  for (; j + kKeyTile <= num_keys; j += kKeyTile) tile(std::integral_constant<int, kKeyTile>());
   switch (num_keys - j) {
     case 3:
-      dot_tile<3>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+      tile(std::integral_constant<int, 3>());
       break;
     case 2:
-      dot_tile<2>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+      tile(std::integral_constant<int, 2>());
       break;
     case 1:
-      dot_tile<1>(blocks, keys + j, channels, factor, to + j * to_stride, to_stride, ahead);
+      tile(std::integral_constant<int, 1>());
       break;
     default:
       break;
@@ -177,7 +207,7 @@ inline void dot_blocks(const float* blocks, const float* const* keys, int64_t nu
 inline void dot_blocks(const float* blocks, const float* const* keys, int64_t num_keys, int64_t channels, float scale,
                        float* to, int64_t to_stride) {
   NothingAhead nothing;
-  dot_blocks(blocks, keys, num_keys, channels, scale, to, to_stride, nothing);
+  dot_blocks(blocks, KeyRows(keys), num_keys, channels, scale, to, to_stride, nothing);
 }
 
 // Adds the 128-bit blocks of a vector.
@@ -297,9 +327,11 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   };
   const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + R - 1] : p.num_terms;
   constexpr int kLines = R == kRowTile ? 1 : R < 4 ? 4 : 2;  // the fewer rows the fewer steps
+  const bool is_single = R == kRowTile && num_terms <= kRowTile;  // half as many steps as lines
   if (!p.streams) prefetch_results<R, C>(p, r, c, out);
   for (int64_t s = 0; s < num_terms; ++s) {
     ahead.template step<kLines>();
+    if (is_single) ahead.template step<1>();
     const auto* term = reinterpret_cast<const typename Lanes::Number*>(p.terms[s]) + c;
     V x[C];
     RAMIFY_UNROLL
@@ -403,9 +435,6 @@ template <class Prefetch>
 inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, float* const* out,
                          Prefetch& shared_ahead) {
   Prefetch ahead = shared_ahead;
-  if (rows == kRowTile) {  // one full tile has half as many steps as lines
-    for (int64_t j = 0; j < rows; ++j) ahead.template step<2>();
-  }
   if (p.term_storage != Storage::float32) {
     combine_stored(p, rows, channels, out, ahead);
     shared_ahead = ahead;

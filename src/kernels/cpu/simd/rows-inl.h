@@ -207,15 +207,16 @@ class Ahead {
   const char *at_ = kNothing, *end_ = kNothing;
 };
 
-// Of two tensors in turn.
-struct BothAhead {
-  Ahead first, second;
+// Of some tensors in turn.
+template <int kCount>
+struct AheadOf {
+  Ahead of[kCount];
   template <int Lines>
   HWY_INLINE void step() {
-    first.step<Lines>();
-    second.step<Lines>();
+    for (Ahead& one : of) one.step<Lines>();
   }
 };
+using BothAhead = AheadOf<2>;
 
 // Where there is nothing to bring.
 struct NothingAhead {

@@ -24,7 +24,8 @@ class LaneSet {
   HWY_INLINE M mask() const { return hn::LoadMaskBits(F(), reinterpret_cast<const uint8_t*>(&bits_)); }
   LaneSet operator|(LaneSet other) const { return LaneSet(bits_ | other.bits_); }
   LaneSet without(LaneSet other) const { return LaneSet(bits_ & ~other.bits_); }
-  bool is_empty() const { return bits_ == 0; }
+  // With the same lanes of the upper half, whose own were none.
+  LaneSet in_both_halves() const { return LaneSet(bits_ | bits_ << kLanes / 2); }
   // visit(lane), in their order
   template <class Visit>
   HWY_INLINE void for_each(const Visit& visit) const {
@@ -61,6 +62,15 @@ class LaneSums {
     for (int64_t l = begin; l < end; ++l) last_[l] = static_cast<int32_t>(end - 1);
   }
 
+  void repeat_in_upper_half() {
+    constexpr int kHalf = kLanes / 2;
+    const auto repeat = [&](int32_t* from) {
+      for (int32_t l = 0; l < kHalf; ++l) from[l + kHalf] = from[l] + kHalf;
+    };
+    for (int s = 0; s < steps_; ++s) repeat(from_[s]), takes_[s] = takes_[s].in_both_halves();
+    if (spreads_) repeat(last_);
+  }
+
   // Every lane gets the sum of its group.
   HWY_INLINE V sum(V x) const {
     const F f;
@@ -87,9 +97,68 @@ class LaneSums {
   HWY_ALIGN int32_t last_[kLanes];
 };
 
-// What all heads of a twig share. Lanes are leaves; level d has the children of the twig's root, then their children, and
-// so on. Of a lane's ancestors on level d - 1 the children are counted from 0: its siblings on level d, itself included.
-struct Twig {
+// Whether the two halves of a vector can be two heads of a twig that fills one: dot_blocks needs halves of whole blocks.
+inline constexpr bool kPairsHeads = kLanes >= 8;
+
+// The lanes of a twig are its leaves, of two heads at once where they fill half of them at most.
+struct TwigLanes {
+  int64_t count = 0;      // leaves
+  int64_t num_heads = 1;  // that lanes have room for
+
+  explicit TwigLanes(int64_t leaves)
+      : count(leaves), num_heads(kPairsHeads && 2 * leaves <= kLanes ? 2 : 1), used_(0, leaves) {
+    if (num_heads > 1) used_ = used_.in_both_halves();
+  }
+
+  // Row j of [heads][count][count] as lanes, and back, of the first head or of two.
+  HWY_INLINE V load(const float* rows, int64_t j, int64_t heads) const {
+    const float* row = rows + j * count;
+    if (heads == 1) return load_first(row, count);
+    return join(load_half(row), load_half(row + count * count));
+  }
+  HWY_INLINE void store(V v, float* rows, int64_t j, int64_t heads) const {
+    float* row = rows + j * count;
+    if (heads == 1) return store_first(v, row, count);
+    store_half(hn::LowerHalf(HalfF(), v), row);
+    store_half(hn::UpperHalf(HalfF(), v), row + count * count);
+  }
+  // One number for each head.
+  static HWY_INLINE V of_heads(float first, float second) {
+    const HalfF half;
+    return join(hn::Set(half, first), hn::Set(half, second));
+  }
+  // The sum of each head's lanes.
+  HWY_INLINE void sums_of_heads(V v, float (&sums)[2]) const {
+    const HalfF half;
+    const V used = hn::IfThenElseZero(used_.mask(), v);
+    if (num_heads == 1) {
+      sums[0] = sum_of_lanes(used);
+      return;
+    }
+    sums[0] = hn::GetLane(hn::SumOfLanes(half, hn::LowerHalf(half, used)));
+    sums[1] = hn::GetLane(hn::SumOfLanes(half, hn::UpperHalf(half, used)));
+  }
+
+ private:
+  using HalfF = hn::Half<F>;
+  static HWY_INLINE V join(hn::Vec<HalfF> lower, hn::Vec<HalfF> upper) { return hn::Combine(F(), upper, lower); }
+  HWY_INLINE hn::Vec<HalfF> load_half(const float* row) const {
+    const HalfF half;
+    if (count == kLanes / 2) return hn::LoadU(half, row);
+    return hn::MaskedLoad(hn::FirstN(half, static_cast<size_t>(count)), half, row);
+  }
+  HWY_INLINE void store_half(hn::Vec<HalfF> v, float* row) const {
+    const HalfF half;
+    if (count == kLanes / 2) return hn::StoreU(v, half, row);
+    hn::BlendedStore(v, hn::FirstN(half, static_cast<size_t>(count)), half, row);
+  }
+
+  LaneSet used_;
+};
+
+// What all heads of a twig share. Level d has the children of the twig's root, then their children, and so on. Of a lane's
+// ancestors on level d - 1 the children are counted from 0: its siblings on level d, itself included.
+struct Twig : TwigLanes {
   static constexpr int64_t kMaxRows = 2 * kLanes;  // no more children than that on all levels together
 
   struct Level {
@@ -109,17 +178,33 @@ struct Twig {
     HWY_ALIGN float log_size[kLanes];
   };
 
-  int64_t count = 0;  // leaves
   int64_t num_levels = 0;
   Level levels[kLanes];
   Siblings siblings[kMaxRows];
 
-  void set(const Call& call, const WalkNode& root);
+  Twig(const Call& call, const WalkNode& root);
+
+ private:
+  void repeat_in_upper_half(Level& level);
 };
 
-inline void Twig::set(const Call& call, const WalkNode& root) {
+inline void Twig::repeat_in_upper_half(Level& level) {
+  constexpr int64_t kHalf = kLanes / 2;
+  const auto repeat = [&](float* lanes) { std::copy_n(lanes, kHalf, lanes + kHalf); };
+  level.inner = level.inner.in_both_halves();
+  level.sums.repeat_in_upper_half();
+  repeat(level.inverse_size);
+  for (int64_t j = 0; j < count; ++j) level.seen_by[j] = level.seen_by[j].in_both_halves();
+  for (int64_t k = 0; k < level.siblings; ++k) {
+    Siblings& row = siblings[level.first_row + k];
+    row.open = row.open.in_both_halves();
+    repeat(row.inverse_size);
+    repeat(row.log_size);
+  }
+}
+
+inline Twig::Twig(const Call& call, const WalkNode& root) : TwigLanes(root.size) {
   const auto nodes = call.p.walk.nodes;
-  count = root.size, num_levels = 0;
   int64_t begin = root.first_child, end = begin + root.num_children, num_rows = 0;
   while (begin < end) {
     Level& level = levels[num_levels++];
@@ -142,7 +227,8 @@ inline void Twig::set(const Call& call, const WalkNode& root) {
         level.keys[level.siblings++] = {};
       }
       Siblings& row = siblings[level.first_row + number];
-      const float inverse = 1.0f / static_cast<float>(node.size), log_size = std::log(static_cast<float>(node.size));
+      const auto size = static_cast<float>(node.size);
+      const float inverse = 1.0f / size, log_size = node.size > 1 ? std::log(size) : 0.0f;
       std::fill_n(row.inverse_size + family, parent.size, inverse);
       std::fill_n(row.log_size + family, parent.size, log_size);
       LaneSet seen_by = call.p.causal == Causal::none ? beside : LaneSet(first, family + parent.size);
@@ -155,21 +241,20 @@ inline void Twig::set(const Call& call, const WalkNode& root) {
         level.number[l] = number, level.seen_by[l] = seen_by, level.inverse_size[l] = inverse;
       }
     }
+    if (num_heads > 1) repeat_in_upper_half(level);
     const WalkNode &first = nodes[begin], &last = nodes[end - 1];
     begin = first.first_child, end = last.first_child + last.num_children;
   }
 }
 
-// softmax_tile of a twig: from scores[j * kNarrowFamily + lane] of its leaves the weights of all its levels together,
-// weights[j * count + lane]. Returns t of the root's children. What a lane's node has gathered below it is one more entry of
-// its softmax.
-inline V softmax_twig(const Twig& twig, const float* scores, float* weights, Ahead& shared_ahead) {
+// softmax_tile of a twig: from scores[j * kNarrowFamily + lane] of its leaves the weights of all its levels together.
+// Returns t of the root's children. What a lane's node has gathered below it is one more entry of its softmax.
+inline V softmax_twig(const Twig& twig, int64_t heads, const float* scores, float* weights) {
   const F f;
   const V nothing = hn::Set(f, kMinusInfinity), zero = hn::Zero(f);
   HWY_ALIGN float shares[Twig::kMaxRows][kLanes];  // of siblings, then of all that they are made of
   HWY_ALIGN float kept[kLanes][kLanes];            // m of a level
   HWY_ALIGN float given[kLanes][kLanes];           // 1 / Σ of a level's exponentials
-  Ahead ahead = shared_ahead;
   V e = nothing, t = nothing;
   for (int64_t d = twig.num_levels; d-- > 0;) {
     const Twig::Level& level = twig.levels[d];
@@ -227,21 +312,19 @@ inline V softmax_twig(const Twig& twig, const float* scores, float* weights, Ahe
       const V share = hn::Load(f, shares[level.first_row + level.number[j]]);
       weight = hn::IfThenElse(level.seen_by[j].mask(), share, weight);
     }
-    store_first(weight, weights + j * twig.count, twig.count);
-    ahead.step<4>();
+    twig.store(weight, weights, j, heads);
   }
-  shared_ahead = ahead;
   return t;
 }
 
-// Its adjoint, from the weights W and grad_out · v of leaves, both [j][lane]: the gradients of scores, W (energy + pi c) with
-// one number c for each pair of siblings, and pi W, both [j][lane] with rows of kNarrowFamily.
+// Its adjoint, from the weights W and grad_out · v of leaves: the gradients of scores, W (energy + pi c) with one number c
+// for each pair of siblings, and pi W, both [j][lane] with rows of kNarrowFamily.
 //
 // Level by level from the leaves up, with D the means of grad_out · v over the leaves below two siblings,
 //   gain = Σ p D,   u = the mean of r over the leaves below C,   r = w gain + m u,   c = D - r,
 // and all that is below C gets w (u - gain) more. p, m and w come from W: what lanes give on a level, and below it.
-inline void softmax_twig_adjoint(const Twig& twig, const float* weights, const float* products, float pi, float energy,
-                                 float* scores, float* scaled_weights, BothAhead& ahead) {
+inline void softmax_twig_adjoint(const Twig& twig, int64_t heads, const float* weights, const float* products, V pi,
+                                 V energy, float* scores, float* scaled_weights) {
   const F f;
   const V zero = hn::Zero(f), one = hn::Set(f, 1.0f);
   HWY_ALIGN float slopes[Twig::kMaxRows][kLanes];  // c of siblings
@@ -256,9 +339,9 @@ inline void softmax_twig_adjoint(const Twig& twig, const float* weights, const f
       V given_here = zero, product = zero;
       level.keys[k].for_each([&](int64_t j) {
         const M seen_by = level.seen_by[j].mask();
-        const V weight = load_first(weights + j * twig.count, twig.count);
+        const V weight = twig.load(weights, j, heads);
         given_here = hn::Add(given_here, hn::IfThenElseZero(seen_by, weight));
-        product = hn::Add(product, hn::IfThenElseZero(seen_by, load_first(products + j * twig.count, twig.count)));
+        product = hn::Add(product, hn::IfThenElseZero(seen_by, twig.load(products, j, heads)));
       });
       const V share = hn::Mul(inverse_size, hn::Load(f, twig.siblings[level.first_row + k].inverse_size));
       const V mean = hn::Mul(level.sums.sum(product), share);
@@ -278,15 +361,14 @@ inline void softmax_twig_adjoint(const Twig& twig, const float* weights, const f
     }
     given_below = total;
   }
-  const V reach = hn::Set(f, pi);
-  V pull = hn::Set(f, energy);
+  V pull = energy;
   for (int64_t d = 0; d < twig.num_levels; ++d) {
     const Twig::Level& level = twig.levels[d];
     for (int64_t k = 0; k < level.siblings; ++k) {
       float* row = slopes[level.first_row + k];
-      hn::Store(hn::MulAdd(reach, hn::Load(f, row), pull), f, row);
+      hn::Store(hn::MulAdd(pi, hn::Load(f, row), pull), f, row);
     }
-    pull = hn::MulAdd(reach, hn::Load(f, inside[d]), pull);
+    pull = hn::MulAdd(pi, hn::Load(f, inside[d]), pull);
   }
   for (int64_t j = 0; j < twig.count; ++j) {
     V slope = zero;
@@ -296,10 +378,9 @@ inline void softmax_twig_adjoint(const Twig& twig, const float* weights, const f
       const V here = hn::Load(f, slopes[level.first_row + level.number[j]]);
       slope = hn::IfThenElse(level.seen_by[j].mask(), here, slope);
     }
-    const V weight = load_first(weights + j * twig.count, twig.count);
+    const V weight = twig.load(weights, j, heads);
     hn::Store(hn::Mul(weight, slope), f, scores + j * kNarrowFamily);
-    hn::Store(hn::Mul(weight, reach), f, scaled_weights + j * kNarrowFamily);
-    ahead.step<1>();
+    hn::Store(hn::Mul(weight, pi), f, scaled_weights + j * kNarrowFamily);
   }
 }
 
