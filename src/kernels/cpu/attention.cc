@@ -89,8 +89,9 @@ int64_t num_leaves(const AttentionParams& p) {
   return leaves;
 }
 
-int64_t cached_leaves(int64_t results_of_leaf) {
-  return kStreamedBytes / std::max<int64_t>(1, results_of_leaf * static_cast<int64_t>(sizeof(float)));
+// Whether results of so many numbers a leaf are together larger than the caches.
+bool are_large(const AttentionParams& p, int64_t numbers) {
+  return num_leaves(p) * numbers * static_cast<int64_t>(sizeof(float)) > kStreamedBytes;
 }
 
 void tied_forward(const Walker& walker) {
@@ -186,8 +187,8 @@ void forward(const AttentionParams& params, const ForwardResult& result, float* 
   Call call = prepare(params, Pass::forward, result.saved, workspace, scratch);
   clear_unwritten(call);
   call.out = result.out, call.root_energy = result.root_energy;
-  call.cached_leaves = cached_leaves(params.heads * params.value_dim);
-  call.streams = num_leaves(params) > call.cached_leaves && can_stream(call.out, params, params.value_dim);
+  call.streams =
+      are_large(params, params.heads * params.value_dim) && can_stream(call.out, params, params.value_dim);
   const Walker walker(call, {0, params.key_heads}, threads);
   walker.bare_leaves(bare_leaf);
   const auto steps = is_swept(params)          ? swept_forward
@@ -204,8 +205,8 @@ void backward(const AttentionParams& params, const BackwardInput& input, const B
   Call call = prepare(params, Pass::backward, input.saved, workspace, scratch);
   call.grad_out = input.grad_out, call.grad_root_energy = input.grad_root_energy;
   call.grad_q = result.grad_q, call.grad_k = result.grad_k, call.grad_v = result.grad_v;
-  call.cached_leaves = cached_leaves(params.heads * params.dim + params.key_heads * (params.dim + params.value_dim));
-  call.streams = num_leaves(params) > call.cached_leaves && can_stream(call.grad_q, params, params.dim) &&
+  const int64_t results = params.heads * params.dim + params.key_heads * (params.dim + params.value_dim);
+  call.streams = are_large(params, results) && can_stream(call.grad_q, params, params.dim) &&
                  can_stream(call.grad_k, params, params.dim) && can_stream(call.grad_v, params, params.value_dim);
   if (params.tie == Tie::none || is_prefix(params)) clear_sums(call, threads);
   const Walker walker(call, {0, params.key_heads}, threads);

@@ -11,7 +11,6 @@
 
 #include "kernels/cpu/block_attention.h"
 #include "kernels/cpu/simd/family-inl.h"
-#include "kernels/cpu/simd/square-inl.h"
 #include "kernels/cpu/simd/twig-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -72,45 +71,6 @@ void pool(const Family& family, const Source& source, int64_t head, int64_t head
   family.gather(source, head, below, heads, width, copies, rows);
   pool_rows(rows, family.weights(), family.count, scale, in_lanes(source.dim), to);
 }
-
-#if HWY_TARGET <= HWY_AVX3
-// Rows on the left of a square's products, as numbers of Lanes.
-template <class Lanes>
-EvenRows square_rows(const Family& family, const Source& source, int64_t head, int64_t width, float* copies) {
-  if constexpr (std::is_same_v<Lanes, Float32Lanes>) return family.gather_leaves(source, head, width, copies);
-  return family.leaf_rows(source, head);
-}
-
-// Bottom-up, a family of as many leaves as there are lanes.
-template <class Lanes>
-void square_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
-  const AttentionParams& p = call.p;
-  const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
-  const int64_t slot = family.node->slot;
-  const bool is_root = family.is_root();
-  const SquareMasks masks(family);
-  Square square;
-  square.channels = in_lanes(p.dim);
-  square.left_scale = square.right_scale = 1.0f / static_cast<float>(family.count);
-  square.ahead_step = family.count * 4 * q.number_bytes();
-  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    square.right = family.gather_leaves(k, g, call.dim, s.staged[1]);
-    square.pooled = square_rows<Lanes>(family, v, g, call.value_dim, s.staged[2]);
-    square.right_sum = is_root ? s.staged[5] : above.k + (slot * p.key_heads + g) * call.dim;
-    square.pooled_sum = is_root ? s.staged[5] : above.v + (slot * p.key_heads + g) * call.value_dim;
-    square.right_ahead = family.memory_ahead(k, g), square.pooled_ahead = family.memory_ahead(v, g);
-    for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      square.left = square_rows<Lanes>(family, q, h, call.dim, s.staged[0]);
-      square.left_sum = is_root ? s.staged[5] : above.q + (slot * p.heads + h) * call.dim;
-      square.left_ahead = family.memory_ahead(q, h);
-      V score[16];
-      multiply_square<Lanes, SquarePools::three>(square, score);
-      const V t = softmax_square(masks, p.scale, score, family.weights_of(call, call.weights, h), family.streams);
-      above.e[slot * p.heads + h] = sum_of_lanes(t) / static_cast<float>(family.count);
-    }
-  }
-}
-#endif
 
 // Rows of heads [head, head + heads) of a twig, each in its lanes, and zeros in the rest. Returns what they are.
 Storage gather_lanes(const Call& call, const Family& family, const Source& source, int64_t head,
@@ -187,12 +147,6 @@ void twig_up(const Call& call, const Family& family, HeadRange range, const Node
 void family_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, const NodeRows& below,
                Scratch& s) {
   const AttentionParams& p = call.p;
-#if HWY_TARGET <= HWY_AVX3
-  if (is_square(call, family) && p.dim == p.value_dim) {
-    return with_lanes(square_storage(Source(p.q, p.storage, p.dim)),
-                      [&](auto lanes) { square_up<decltype(lanes)>(call, family, range, above, s); });
-  }
-#endif
   if (family.is_twig) return twig_up(call, family, range, above, s);
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
   const int64_t slot = family.node->slot, b = family.count;
@@ -256,47 +210,6 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
   }
 }
 
-#if HWY_TARGET <= HWY_AVX3
-// family_backward_up of as many leaves as there are lanes.
-template <class Lanes>
-void square_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
-  const F f;
-  const AttentionParams& p = call.p;
-  const Source v(p.v, p.storage, p.value_dim), grad_out(call.grad_out, p.storage, p.value_dim);
-  const int64_t slot = family.node->slot;
-  const bool is_root = family.is_root(), keeps_v = !is_root && above.v != call.crown.v;  // the crown's are saved
-  Square square;
-  square.channels = in_lanes(p.value_dim);
-  square.right_scale = 1.0f / static_cast<float>(family.count);
-  square.ahead_step = family.count * 4 * v.number_bytes();
-  for (int64_t g = range.key_begin; g < range.key_end; ++g) {
-    square.right = family.gather_leaves(v, g, call.value_dim, s.staged[2]);
-    square.right_sum = keeps_v ? above.v + (slot * p.key_heads + g) * call.value_dim : s.staged[5];
-    square.right_ahead = family.memory_ahead(v, g);
-    for (int64_t h = g * call.group; h < (g + 1) * call.group; ++h) {
-      square.left = square_rows<Lanes>(family, grad_out, h, call.value_dim, s.staged[3]);
-      square.left_sum = is_root ? s.staged[5] : above.y + (slot * p.heads + h) * call.value_dim;
-      square.left_ahead = family.memory_ahead(grad_out, h);
-      Ahead weights_ahead = family.look_ahead(call, call.weights, h);
-      V product[16];
-      multiply_square<Lanes, SquarePools::left_and_right>(square, product);
-      const float* weights = family.weights_of(call, call.weights, h);
-      store_square(product, family.weights_of(call, call.products, h), family.streams);
-      V attended[4];  // grad_out(C) · a(C), in four parts
-      RAMIFY_UNROLL
-      for (int j = 0; j < 16; ++j) {
-        const V weight = hn::LoadU(f, weights + j * kLanes);
-        attended[j % 4] = j < 4 ? hn::Mul(weight, product[j]) : hn::MulAdd(weight, product[j], attended[j % 4]);
-        weights_ahead.step<1>();
-      }
-      if (is_root) continue;
-      call.pi_bar_of(*family.node, h) =
-          sum_of_lanes(hn::Add(hn::Add(attended[0], attended[1]), hn::Add(attended[2], attended[3])));
-    }
-  }
-}
-#endif
-
 // family_backward_up of a twig.
 void twig_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
   const F f;
@@ -351,12 +264,6 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
                         const NodeRows& below, Scratch& s) {
   const F f;
   const AttentionParams& p = call.p;
-#if HWY_TARGET <= HWY_AVX3
-  if (is_square(call, family)) {
-    return with_lanes(square_storage(Source(p.v, p.storage, p.value_dim)),
-                      [&](auto lanes) { square_backward_up<decltype(lanes)>(call, family, range, above, s); });
-  }
-#endif
   if (family.is_twig) return twig_backward_up(call, family, range, above, s);
   const Source v(p.v, p.storage, p.value_dim), grad_out(call.grad_out, p.storage, p.value_dim);
   const int64_t slot = family.node->slot, b = family.count, channels = in_lanes(p.value_dim);
@@ -634,8 +541,7 @@ void pool_values(const Call& call, const Grove& grove, const GroveLevels& levels
     for_each_family(call, grove, levels.ranges[l], false, heads, s,
                     [&](const Family& family, const NodeRows& above, const NodeRows& below) {
                       for (int64_t g = heads.key_begin; g < heads.key_end; ++g) {
-                        pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2],
-                             family.look_ahead(v, g));
+                        pool(family, v, g, p.key_heads, call.value_dim, below.v, above.v, s.staged[2]);
                       }
                     });
   }
@@ -661,7 +567,8 @@ void grove_down_impl(const Call& call, const Grove& grove, HeadRange heads, Scra
   if (!grove.is_whole) pool_values(call, grove, levels, heads, s);
   for (int64_t l = 0; l < levels.count; ++l) {
     for_each_family(call, grove, levels.ranges[l], l == 0, heads, s,
-                    [&](const Family& family, const NodeRows& above, const NodeRows& below) {
+                    [&](Family family, const NodeRows& above, const NodeRows& below) {
+                      if (levels.count > 1 && !grove.is_whole) family.leaves_ahead = kGroveLeaves;
                       family_down(call, family, heads, above, below, s);
                     });
   }

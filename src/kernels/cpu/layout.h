@@ -127,8 +127,7 @@ struct Call {
   float* grad_self_positions = nullptr;  // [leaves][heads][padded position dim]
 
   Scratch* scratch = nullptr;  // one a thread
-  int64_t cached_leaves = 0;   // the results of so many stay in the caches
-  bool streams = false;        // those of all do not: write them past the caches
+  bool streams = false;        // results are large: write them past the caches
 
   float& pi_bar_of(const WalkNode& node, int64_t head) const { return pi_bar[node.inner * p.heads + head]; }
   float* gates_of(const WalkNode& node, int64_t head) const { return gates + (node.inner * p.heads + head) * 2; }

@@ -24,12 +24,6 @@ inline bool can_convert(const Source& source) {
   return is_half && source.dim % (2 * kLanes) == 0;
 }
 
-// Rows a constant number of bytes apart.
-struct EvenRows {
-  const char* first = nullptr;
-  int64_t step = 0;
-};
-
 // Whether all of a subtree is done as one family of leaves (twig-inl.h).
 inline bool is_twig(const Call& call, const WalkNode& node) {
   return node.size <= std::min(kLanes, kTwigLeaves) && node.has_families_below() && call.position_dim == 0;
@@ -42,6 +36,7 @@ inline bool is_inside_twig(const Call& call, const WalkNode& node) {
 struct Family {
   const WalkNode* node;
   int64_t last_ahead = -1;  // the last leaf of which rows are brought nearer
+  int64_t leaves_ahead = kLeavesAhead;
   int64_t first = 0;        // first child; a twig's are not looked at
   int64_t count = 0;
   bool all_leaves = true;
@@ -100,23 +95,17 @@ struct Family {
   }
   const float* weights() const { return all_leaves ? nullptr : sizes; }
 
-  // The rows of all children, which are leaves and so neighbours, for one head: as they are, and in float32.
-  HWY_INLINE EvenRows leaf_rows(const Source& source, int64_t head) const {
-    return {source.at(leaf[0], head), source.row_bytes()};
-  }
-  HWY_INLINE EvenRows gather_leaves(const Source& source, int64_t head, int64_t width, float* copies) const {
-    const EvenRows rows = leaf_rows(source, head);
-    if (source.is_direct) return rows;
-    widen_rows(source.storage, rows.first, rows.step, count, source.dim, copies, width);
-    return {reinterpret_cast<const char*>(copies), width * static_cast<int64_t>(sizeof(float))};
-  }
   // The rows of all children for one head: of the tensor for leaves, of `inner` [slots][heads][width] for the rest.
   HWY_INLINE void gather(const Source& source, int64_t head, const float* inner, int64_t heads, int64_t width,
                          float* copies, const float** rows) const {
-    if (all_leaves) {
-      const EvenRows even = gather_leaves(source, head, width, copies);
-      const char* row = even.first;
-      for (int64_t j = 0; j < count; ++j, row += even.step) rows[j] = reinterpret_cast<const float*>(row);
+    if (all_leaves) {  // neighbours
+      const char* row = source.at(leaf[0], head);
+      const int64_t stride = source.is_direct ? source.row_bytes() : width * static_cast<int64_t>(sizeof(float));
+      if (!source.is_direct) {
+        widen_rows(source.storage, row, source.row_bytes(), count, source.dim, copies, width);
+        row = reinterpret_cast<const char*>(copies);
+      }
+      for (int64_t j = 0; j < count; ++j, row += stride) rows[j] = reinterpret_cast<const float*>(row);
       return;
     }
     for (int64_t j = 0; j < count; ++j) {
@@ -171,18 +160,13 @@ struct Family {
   // order of memory, so that all heads together bring as many rows as they use. Nothing where only some heads are
   // walked.
   HWY_INLINE Ahead look_ahead(const Source& source, int64_t head, int64_t heads = 1) const {
-    const int64_t row = leaf[0] + std::max(count, kLeavesAhead);
+    const int64_t row = leaf[0] + std::max(count, leaves_ahead);
     if (row + count - 1 > last_ahead) return {};
     const int64_t part = count * source.head_bytes();
     const char* begin = source.at(row, 0) + head * part;
     const Ahead ahead(begin, begin + heads * part);
     ahead.open_pages();
     return ahead;
-  }
-  // Where that begins; the rows of the head, which are near, where there is nothing.
-  HWY_INLINE const char* memory_ahead(const Source& source, int64_t head) const {
-    const Ahead ahead = look_ahead(source, head);
-    return ahead.is_empty() ? source.at(leaf[0], head) : ahead.begin();
   }
   // The same of numbers that lie as weights do: those of the next family, if it is as large as this.
   HWY_INLINE Ahead look_ahead(const Call& call, const float* weights, int64_t head, int64_t heads = 1) const {

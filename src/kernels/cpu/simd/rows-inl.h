@@ -194,8 +194,6 @@ class Ahead {
   HWY_INLINE void open_pages() const {
     for (const char* page = at_; page < end_; page += 4096) __builtin_prefetch(page, 0, 3);
   }
-  bool is_empty() const { return at_ == end_; }
-  const char* begin() const { return at_; }
   template <int Lines>
   HWY_INLINE void step() {
     for (int l = 0; l < Lines; ++l) __builtin_prefetch(at_ + 64 * l, 0, 2);
