@@ -103,7 +103,7 @@ void score_lanes(const TwigLanes& lanes, const float* const* left, Storage left_
 }
 
 // Bottom-up, a twig.
-void twig_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
+HWY_NOINLINE void twig_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
   const AttentionParams& p = call.p;
   const Source q(p.q, p.storage, p.dim), k(p.k, p.storage, p.dim), v(p.v, p.storage, p.value_dim);
   const Twig twig(call, *family.node);
@@ -211,7 +211,7 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
 }
 
 // family_backward_up of a twig.
-void twig_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
+HWY_NOINLINE void twig_backward_up(const Call& call, const Family& family, HeadRange range, const NodeRows& above, Scratch& s) {
   const F f;
   const AttentionParams& p = call.p;
   const Source v(p.v, p.storage, p.value_dim), grad_out(call.grad_out, p.storage, p.value_dim);
@@ -361,7 +361,7 @@ void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float 
 }
 
 // The same of a twig, for all heads whose lanes begin with those of h.
-void adjoint_of_twig(const Call& call, const Family& family, const Twig& twig, int64_t h, int64_t heads,
+HWY_NOINLINE void adjoint_of_twig(const Call& call, const Family& family, const Twig& twig, int64_t h, int64_t heads,
                      const NodeRows& above, Scratch& s) {
   const int64_t row = family.node->slot * call.p.heads + h;
   float pi[2] = {1, 1}, e_bar[2] = {0, 0};
