@@ -85,7 +85,7 @@ Storage gather_lanes(const Call& call, const Family& family, const Source& sourc
 }
 
 // [j][lane] = scale left · right of heads that share a vector.
-template <class Prefetch>
+template <int kLines, class Prefetch>
 void score_lanes(const TwigLanes& lanes, const float* const* left, Storage left_storage, const float* const* right,
                  int64_t channels, float scale, RowSums sums, Scratch& s, Prefetch& ahead) {
   with_lanes(left_storage, [&](auto numbers) {
@@ -98,7 +98,7 @@ void score_lanes(const TwigLanes& lanes, const float* const* left, Storage left_
     dot_blocks(s.columns, right, lanes.count, channels, scale, s.scores, kNarrowFamily, ahead);
   } else if constexpr (kPairsHeads) {
     const KeyRows keys(right, right + kLanes / 2);
-    dot_blocks<true>(s.columns, keys, lanes.count, channels, scale, s.scores, kNarrowFamily, ahead);
+    dot_blocks<true, kLines>(s.columns, keys, lanes.count, channels, scale, s.scores, kNarrowFamily, ahead);
   }
 }
 
@@ -127,8 +127,8 @@ HWY_NOINLINE void twig_up(const Call& call, const Family& family, HeadRange rang
       sums.to = above.q + (slot * p.heads + h) * call.dim;
       if (heads > 1) sums.upper = sums.to + call.dim;
     }
-    score_lanes(twig, q_rows, q_storage, k_rows, in_lanes(p.dim), p.scale, sums, s, ahead);
-    const V t = softmax_twig(twig, heads, s.scores, family.weights_of(call, call.weights, h));
+    score_lanes<1>(twig, q_rows, q_storage, k_rows, in_lanes(p.dim), p.scale, sums, s, ahead);
+    const V t = softmax_twig(twig, heads, s.scores, family.weights_of(call, call.weights, h), ahead);
     float energy[2];
     twig.sums_of_heads(t, energy);
     for (int64_t i = 0; i < heads; ++i) above.e[slot * p.heads + h + i] = energy[i] * inverse_size;
@@ -236,7 +236,7 @@ HWY_NOINLINE void twig_backward_up(const Call& call, const Family& family, HeadR
       sums.to = above.y + (slot * p.heads + h) * call.value_dim;
       if (heads > 1) sums.upper = sums.to + call.value_dim;
     }
-    score_lanes(lanes, y_rows, y_storage, v_rows, channels, 1.0f, sums, s, ahead);
+    score_lanes<2>(lanes, y_rows, y_storage, v_rows, channels, 1.0f, sums, s, ahead);
     const float* weights = family.weights_of(call, call.weights, h);
     float* products = family.weights_of(call, call.products, h);
     V attended = hn::Zero(f);

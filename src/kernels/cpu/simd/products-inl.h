@@ -141,7 +141,7 @@ struct KeyRows {
 };
 
 // kLines of what is brought nearer come with every step of Keys keys.
-template <int Keys, bool kTwoHalves, class Prefetch>
+template <int Keys, bool kTwoHalves, int kLines, class Prefetch>
 HWY_INLINE void dot_tile(const float* blocks, KeyRows keys, int64_t channels, V scale, float* to, int64_t to_stride,
                          Prefetch& ahead) {
   const F f;
@@ -156,7 +156,7 @@ HWY_INLINE void dot_tile(const float* blocks, KeyRows keys, int64_t channels, V 
     for (int g = 0; g < 4; ++g) sum[j][g] = hn::Zero(f);
   }
   for (int64_t c = 0; c < channels; c += 4, blocks += 4 * kLanes) {
-    ahead.template step<kTwoHalves ? 2 : 1>();  // half as many keys for as many rows
+    ahead.template step<kLines>();
     const V q0 = hn::Load(f, blocks), q1 = hn::Load(f, blocks + kLanes);
     const V q2 = hn::Load(f, blocks + 2 * kLanes), q3 = hn::Load(f, blocks + 3 * kLanes);
     RAMIFY_UNROLL
@@ -177,7 +177,7 @@ HWY_INLINE void dot_tile(const float* blocks, KeyRows keys, int64_t channels, V 
 }
 
 // s[j][lane] = scale q[lane] · k[j]; `blocks` holds the queries, `to` is aligned.
-template <bool kTwoHalves = false, class Prefetch>
+template <bool kTwoHalves = false, int kLines = 1, class Prefetch>
 inline void dot_blocks(const float* blocks, KeyRows keys, int64_t num_keys, int64_t channels, float scale, float* to,
                        int64_t to_stride, Prefetch& shared_ahead) {
   Prefetch ahead = shared_ahead;  // a copy stays in registers
@@ -185,7 +185,7 @@ inline void dot_blocks(const float* blocks, KeyRows keys, int64_t num_keys, int6
   int64_t j = 0;
   const auto tile = [&]<int Keys>(std::integral_constant<int, Keys>) {
     const KeyRows some(keys.rows + j, kTwoHalves ? keys.upper + j : nullptr);
-    dot_tile<Keys, kTwoHalves>(blocks, some, channels, factor, to + j * to_stride, to_stride, ahead);
+    dot_tile<Keys, kTwoHalves, kLines>(blocks, some, channels, factor, to + j * to_stride, to_stride, ahead);
   };
   for (; j + kKeyTile <= num_keys; j += kKeyTile) tile(std::integral_constant<int, kKeyTile>());
   switch (num_keys - j) {

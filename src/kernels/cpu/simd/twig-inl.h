@@ -249,8 +249,10 @@ inline Twig::Twig(const Call& call, const WalkNode& root) : TwigLanes(root.size)
 
 // softmax_tile of a twig: from scores[j * kNarrowFamily + lane] of its leaves the weights of all its levels together.
 // Returns t of the root's children. What a lane's node has gathered below it is one more entry of its softmax.
-inline V softmax_twig(const Twig& twig, int64_t heads, const float* scores, float* weights) {
+inline V softmax_twig(const Twig& twig, int64_t heads, const float* scores, float* weights,
+                      AheadOf<3>& shared_ahead) {
   const F f;
+  AheadOf<3> ahead = shared_ahead;
   const V nothing = hn::Set(f, kMinusInfinity), zero = hn::Zero(f);
   HWY_ALIGN float shares[Twig::kMaxRows][kLanes];  // of siblings, then of all that they are made of
   HWY_ALIGN float kept[kLanes][kLanes];            // m of a level
@@ -272,6 +274,7 @@ inline V softmax_twig(const Twig& twig, int64_t heads, const float* scores, floa
       const V seen = hn::IfThenElse(row.open.mask(), score, nothing);
       most = hn::Max(most, seen);
       hn::Store(seen, f, shares[level.first_row + k]);
+      ahead.step<2>();
     }
     const V shift = hn::IfThenElse(hn::Eq(most, nothing), zero, most);
     const V own = exp_lanes(hn::Sub(e, shift));
@@ -313,7 +316,9 @@ inline V softmax_twig(const Twig& twig, int64_t heads, const float* scores, floa
       weight = hn::IfThenElse(level.seen_by[j].mask(), share, weight);
     }
     twig.store(weight, weights, j, heads);
+    ahead.step<2>();
   }
+  shared_ahead = ahead;
   return t;
 }
 
