@@ -19,29 +19,40 @@ std::vector<WalkNode> walk_nodes(const Forest& forest, WalkTotals& totals) {
     node.parent = parents[n];
     if (node.is_leaf()) continue;
     node.inner = totals.inner++;
-    if (node.parent >= 0 && nodes[node.parent].size <= kTwigLeaves) continue;  // its weights lie in those of a twig
-    int64_t& total = node.is_wide() ? totals.wide_members : totals.weights;
-    node.weights = total;
-    if (node.is_wide()) {
-      total += node.num_children;
-    } else if (node.size <= kTwigLeaves) {
-      total += node.size * node.size;
-    } else {
-      total += node.num_children * node.num_children;
-    }
-  }
-  for (WalkNode& node : nodes) {  // parents come before their children
-    if (node.size > kTwigLeaves || !node.has_families_below()) continue;
-    // b² and the squares of the children's sizes together are never more than that of all leaves
-    int64_t weights = node.weights + node.num_children * node.num_children;
-    for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
-      if (nodes[c].is_leaf()) continue;
-      nodes[c].weights = weights;
-      weights += nodes[c].size * nodes[c].size;
-    }
-    assert(weights <= node.weights + node.size * node.size);
   }
   return nodes;
+}
+
+// Weights a head of a narrow family, and of all that lies below a twig.
+int64_t num_weights(const WalkNode& node) {
+  const int64_t rows = node.size <= kTwigLeaves ? node.size : node.num_children;
+  return rows * rows;
+}
+
+// Gives every family its weights.
+void place_weights(std::vector<WalkNode>& nodes, WalkTotals& totals) {
+  for (WalkNode& node : nodes) {  // parents come before their children
+    if (node.is_leaf()) continue;
+    if (node.is_wide()) {
+      node.weights = totals.wide_members;
+      totals.wide_members += node.num_children;
+      continue;
+    }
+    if (node.parent < 0 || nodes[node.parent].size > kTwigLeaves) {
+      node.weights = totals.weights;
+      totals.weights += num_weights(node);
+    }
+    if (node.size > kTwigLeaves) continue;
+    // a twig's own family first, then the twigs below it: b² and the squares of their sizes are together at most its
+    // own
+    int64_t next = node.weights + node.num_children * node.num_children;
+    for (int64_t c = node.first_child; c < node.first_child + node.num_children; ++c) {
+      if (nodes[c].is_leaf()) continue;
+      nodes[c].weights = next;
+      next += num_weights(nodes[c]);
+    }
+    assert(next <= node.weights + num_weights(node));
+  }
 }
 
 // Marks crown nodes that may belong to a bough: all crown nodes below them may, too.
@@ -171,6 +182,7 @@ int64_t most_path_keys(const std::vector<WalkNode>& nodes) {
 Walk make_walk(const Forest& forest) {
   Walk walk;
   walk.nodes = walk_nodes(forest, walk.totals);
+  place_weights(walk.nodes, walk.totals);
   find_boughs(walk.nodes);
   const auto level_begin = forest.level_begin();
   walk.totals.num_roots = forest.num_levels() > 0 ? level_begin[1] : 0;

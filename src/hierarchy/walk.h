@@ -25,8 +25,8 @@ inline constexpr int64_t kGroveLeaves = 64;
 inline constexpr int64_t kBoughLeaves = 256;
 // Families up to this size keep their weights, b² numbers a head; wider ones are tiled and computed again when needed.
 inline constexpr int64_t kNarrowFamily = 64;
-// A subtree of at most so many leaves may be done as one family of leaves: it has room for their weights, in which those
-// of its families lie, too.
+// Subtrees up to this size, *twigs*, may be done as one family of all their leaves: they have room for its weights,
+// within which lie those of their own families for whoever walks these.
 inline constexpr int64_t kTwigLeaves = 16;
 
 // A node of the contracted forest (contraction.h).
@@ -39,13 +39,13 @@ struct WalkNode {
   int64_t inner = -1;   // its place among the inner nodes
   int64_t slot = -1;    // of an inner node: where its row lies, among the crown's or among its grove's
   int64_t weights = 0;  // where its family's weights begin (narrow), or the first of its children among all children of
-                        // wide families
+                        // wide families; of a twig, also where its room begins
   int64_t is_in_bough = 0;  // of the crown: 1 if a bough has it
 
   bool is_leaf() const { return num_children == 0; }
   bool is_wide() const { return num_children > kNarrowFamily; }
   bool is_crown() const { return size > kGroveLeaves; }
-  bool has_families_below() const { return num_children < size && num_children > 0; }
+  bool has_families_below() const { return num_children > 0 && num_children < size; }
 };
 
 // Neighbouring roots on one level, with all below them.
@@ -78,7 +78,7 @@ struct WalkTotals {
   int64_t inner = 0;         // inner nodes
   int64_t crown_slots = 0;   // rows for crown nodes and roots of groves
   int64_t grove_slots = 0;   // most rows that a grove needs
-  int64_t weights = 0;       // numbers a head that all narrow families keep
+  int64_t weights = 0;       // numbers a head that all narrow families and twigs keep
   int64_t wide_members = 0;  // children of wide families
   int64_t path_keys = 0;     // most children of all ancestors of a leaf
 };

@@ -52,14 +52,29 @@ bool all(const std::vector<bool>& taken) {
   return std::all_of(taken.begin(), taken.end(), [](bool one) { return one; });
 }
 
+// Of families that are no twigs, and of largest twigs, all weights belong to one; within a twig its family and the
+// twigs below it have weights of their own.
 Flaw flaw_of_weights(const Walk& walk) {
-  std::vector<bool> narrow(walk.totals.weights), wide(walk.totals.wide_members);
+  std::vector<bool> narrow(walk.totals.weights), wide(walk.totals.wide_members), inside(walk.totals.weights);
+  const auto is_twig = [&](int64_t n) { return n >= 0 && walk.nodes[n].size <= kTwigLeaves; };
   for (size_t n = 0; n < walk.nodes.size(); ++n) {
     const WalkNode& node = walk.nodes[n];
     if (node.is_leaf()) continue;
-    const int64_t b = node.num_children;
-    const bool fits = node.is_wide() ? take(wide, node.weights, b) : take(narrow, node.weights, b * b);
-    if (!fits) return at("weights of node", static_cast<int64_t>(n));
+    const auto number = static_cast<int64_t>(n);
+    const int64_t b = node.num_children, rows = is_twig(number) ? node.size : b;
+    if (node.is_wide()) {
+      if (!take(wide, node.weights, b)) return at("weights of node", number);
+      continue;
+    }
+    if (!take(inside, node.weights, b * b)) return at("weights of family", number);
+    if (!is_twig(node.parent)) {
+      if (!take(narrow, node.weights, rows * rows)) return at("weights of node", number);
+      continue;
+    }
+    const WalkNode& parent = walk.nodes[node.parent];
+    const bool is_within = node.weights >= parent.weights + parent.num_children * parent.num_children &&
+                           node.weights + rows * rows <= parent.weights + parent.size * parent.size;
+    if (!is_within) return at("weights of twig", number);
   }
   return all(narrow) && all(wide) ? kNone : "weights that no family owns";
 }

@@ -187,8 +187,7 @@ void forward(const AttentionParams& params, const ForwardResult& result, float* 
   Call call = prepare(params, Pass::forward, result.saved, workspace, scratch);
   clear_unwritten(call);
   call.out = result.out, call.root_energy = result.root_energy;
-  call.streams =
-      are_large(params, params.heads * params.value_dim) && can_stream(call.out, params, params.value_dim);
+  call.streams = are_large(params, params.heads * params.value_dim) && can_stream(call.out, params, params.value_dim);
   const Walker walker(call, {0, params.key_heads}, threads);
   walker.bare_leaves(bare_leaf);
   const auto steps = is_swept(params)          ? swept_forward

@@ -24,9 +24,11 @@ inline bool can_convert(const Source& source) {
   return is_half && source.dim % (2 * kLanes) == 0;
 }
 
-// Whether all of a subtree is done as one family of leaves (twig-inl.h).
+// Whether all below a node is done as one family of leaves with lanes of its own (twig-inl.h): subtrees that fit into
+// them, and families of leaves whose lanes two heads can share without leaving more idle.
 inline bool is_twig(const Call& call, const WalkNode& node) {
-  return node.size <= std::min(kLanes, kTwigLeaves) && node.has_families_below() && call.position_dim == 0;
+  if (node.is_leaf() || node.size > std::min(kLanes, kTwigLeaves) || call.position_dim != 0) return false;
+  return node.has_families_below() || (4 * node.size > kLanes && 2 * node.size <= kLanes);
 }
 inline bool is_inside_twig(const Call& call, const WalkNode& node) {
   return node.parent >= 0 && is_twig(call, call.p.walk.nodes[node.parent]);
@@ -37,7 +39,7 @@ struct Family {
   const WalkNode* node;
   int64_t last_ahead = -1;  // the last leaf of which rows are brought nearer
   int64_t leaves_ahead = kLeavesAhead;
-  int64_t first = 0;        // first child; a twig's are not looked at
+  int64_t first = 0;  // first child; a twig's are not looked at
   int64_t count = 0;
   bool all_leaves = true;
   bool is_twig = false;
@@ -55,7 +57,8 @@ struct Family {
       : node(&call.p.walk.nodes[n]), is_causal(call.p.causal != Causal::none) {
     first = node->first_child, count = node->num_children;
     is_twig = cpu::HWY_NAMESPACE::is_twig(call, *node);
-    if (is_twig) {
+    all_leaves = is_twig || !node->has_families_below();
+    if (all_leaves) {
       take_leaves(call);
     } else {
       take_children(call);
@@ -76,16 +79,15 @@ struct Family {
       sizes[j] = static_cast<float>(child.size);
       log_sizes[j] = is_leaf ? 0.0f : j > 0 && sizes[j] == sizes[j - 1] ? log_sizes[j - 1] : std::log(sizes[j]);
       closed[j] = is_leaf && call.p.include_self ? 0.0f : 1.0f;
-      all_leaves = all_leaves && is_leaf;
     }
   }
-  void take_leaves(const Call& call) {
+  void take_leaves(const Call& call) {  // they are neighbours
     count = node->size;
-    for (int64_t j = 0; j < count; ++j) {
-      leaf[j] = node->first_leaf + j, slot[j] = -1;
-      sizes[j] = 1, log_sizes[j] = 0;
-      closed[j] = call.p.include_self ? 0.0f : 1.0f;
-    }
+    const float is_closed_to_itself = call.p.include_self ? 0.0f : 1.0f;
+    for (int64_t j = 0; j < count; ++j) leaf[j] = node->first_leaf + j;
+    std::fill_n(sizes, count, 1.0f);
+    std::fill_n(log_sizes, count, 0.0f);
+    std::fill_n(closed, count, is_closed_to_itself);
   }
 
   bool is_root() const { return node->parent < 0; }
@@ -206,7 +208,7 @@ struct Pooling {
 
 // Products of all rows of `left` with all rows of `right`: to[j][i] = scale left[i] · right[j], rows of kNarrowFamily.
 template <class Prefetch>
-inline void score_rows(const float* const* left, const float* const* right, int64_t count, int64_t channels,
+HWY_INLINE void score_rows(const float* const* left, const float* const* right, int64_t count, int64_t channels,
                        float scale, bool add, Scratch& s, float* to, Prefetch& ahead, Pooling pooling = {}) {
   if (pooling.to && count == kLanes && !pooling.weights) {  // all of them at once, so that they are read once
     with_lanes(pooling.storage, [&](auto lanes) {
@@ -232,7 +234,7 @@ inline void score_rows(const float* const* left, const float* const* right, int6
 }
 
 // scale q(C)·k(B) + ε(C)·ε(B) of one head into scratch.scores; sizes and masks come with the softmax.
-inline void score_family(const Call& call, const Family& family, int64_t head, const float* const* q,
+HWY_INLINE void score_family(const Call& call, const Family& family, int64_t head, const float* const* q,
                          const float* const* k, Pooling of_q, Scratch& s, BothAhead& ahead) {
   score_rows(q, k, family.count, in_lanes(call.p.dim), call.p.scale, /*add=*/false, s, s.scores, ahead, of_q);
   if (call.position_dim == 0) return;

@@ -51,7 +51,8 @@ struct RowSums {
 };
 
 // kLanes rows, interleaved so that dot_blocks can use whole vectors without transposing: for every four channels there
-// are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ... `rows` really lead to numbers of Lanes.
+// are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ... `rows` really lead to numbers of
+// Lanes.
 template <class Lanes = Float32Lanes>
 HWY_NOINLINE void interleave_rows(const float* const* rows, int64_t channels, float* blocks, RowSums sums = {}) {
 #if HWY_TARGET <= HWY_AVX3
@@ -132,8 +133,8 @@ HWY_INLINE V sums_in_blocks(V a, V b, V c, V d) {
                  hn::BitCast(f, hn::InterleaveUpper(pairs, ab, cd)));
 }
 
-// Rows that all queries are multiplied with. With `upper` these are for the queries in the upper half of the lanes, `rows`
-// for the others.
+// Rows that all queries are multiplied with. With `upper` these are for the queries in the upper half of the lanes,
+// `rows` for the others.
 struct KeyRows {
   const float* const* rows;
   const float* const* upper;
@@ -305,8 +306,9 @@ HWY_INLINE void narrow_tile(Lanes lanes, const V (&sum)[R][C], const HalfRows& t
   }
 }
 
-// R rows by C vectors of channels. kStep is row_step where it is a constant, else 0.
-template <class Lanes, int R, int C, int64_t kStep, class Prefetch>
+// R rows by C vectors of channels. kStep is row_step where it is a constant, else 0. With every term kLines come
+// nearer.
+template <class Lanes, int R, int C, int64_t kStep, int kLines, class Prefetch>
 HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Prefetch& ahead) {
   const F f;
   V sum[R][C];
@@ -326,12 +328,9 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     return i < 3 ? a[i * row_step] : i < 6 ? middle[(i - 3) * row_step] : upper[(i - 6) * row_step];
   };
   const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + R - 1] : p.num_terms;
-  constexpr int kLines = R == kRowTile ? 1 : R < 4 ? 4 : 2;  // the fewer rows the fewer steps
-  const bool is_single = R == kRowTile && num_terms <= kRowTile;  // half as many steps as lines
   if (!p.streams) prefetch_results<R, C>(p, r, c, out);
   for (int64_t s = 0; s < num_terms; ++s) {
     ahead.template step<kLines>();
-    if (is_single) ahead.template step<1>();
     const auto* term = reinterpret_cast<const typename Lanes::Number*>(p.terms[s]) + c;
     V x[C];
     RAMIFY_UNROLL
@@ -391,18 +390,22 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   }
 }
 
-template <int R, int64_t kStep = 0, class Lanes = Float32Lanes, class Prefetch>
-HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels, float* const* out,
-                                 Prefetch& ahead) {
+template <int R, int64_t kStep = 0, class Lanes = Float32Lanes,
+          int kLines = R == kRowTile
+                           ? 1
+                           : R<4 ? 4 : 2,  // the fewer rows the fewer steps
+                               class Prefetch>
+                                 HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels,
+                                                                  float* const* out, Prefetch& ahead) {
   constexpr int kChannelTile = kManyRegisters && R < 4 ? 4 : 2;  // enough sums for each to be ready when it is needed
   int64_t c = 0;
   for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
-    combine_tile<Lanes, R, kChannelTile, kStep>(p, r, c, out, ahead);
+    combine_tile<Lanes, R, kChannelTile, kStep, kLines>(p, r, c, out, ahead);
   if constexpr (kChannelTile > 2) {  // pairs, since halves are written by two vectors
-    for (; c + 2 * kLanes <= channels; c += 2 * kLanes) combine_tile<Lanes, R, 2, kStep>(p, r, c, out, ahead);
+    for (; c + 2 * kLanes <= channels; c += 2 * kLanes) combine_tile<Lanes, R, 2, kStep, kLines>(p, r, c, out, ahead);
   }
   if constexpr (std::is_same_v<Lanes, Float32Lanes>) {
-    for (; c < channels; c += kLanes) combine_tile<Lanes, R, 1, kStep>(p, r, c, out, ahead);
+    for (; c < channels; c += kLanes) combine_tile<Lanes, R, 1, kStep, kLines>(p, r, c, out, ahead);
   }
 }
 
@@ -431,9 +434,20 @@ HWY_INLINE void combine_stored(const Combination& p, int64_t rows, int64_t chann
   });
 }
 
+// One full tile, which has half as many steps as lines.
+template <int64_t kStep>
+HWY_NOINLINE void combine_one_tile(const Combination& p, int64_t channels, float* const* out, Ahead& ahead) {
+  combine_row_tile<kRowTile, kStep, Float32Lanes, 2>(p, 0, channels, out, ahead);
+}
+
 template <class Prefetch>
 inline void combine_rows(const Combination& p, int64_t rows, int64_t channels, float* const* out,
                          Prefetch& shared_ahead) {
+  if constexpr (std::is_same_v<Prefetch, Ahead>) {
+    const bool is_one = rows == kRowTile && p.term_storage == Storage::float32;
+    if (is_one && p.row_step == 1) return combine_one_tile<1>(p, channels, out, shared_ahead);
+    if (is_one && p.row_step == kNarrowFamily) return combine_one_tile<kNarrowFamily>(p, channels, out, shared_ahead);
+  }
   Prefetch ahead = shared_ahead;
   if (p.term_storage != Storage::float32) {
     combine_stored(p, rows, channels, out, ahead);

@@ -1,7 +1,7 @@
-// Twigs: subtrees of several levels whose leaves all fit into the lanes of a vector. To its leaves' rows, and to all that
-// is above it, a twig is one family of leaves: two leaves meet on one level only, so the weights of all levels are one
-// matrix, which its results are made of and its gradients come through. What is a twig's own is here: the softmax, level by
-// level, and its adjoint. Both need no rows of inner nodes, since scores of means are means of scores.
+// Twigs: subtrees of several levels whose leaves all fit into the lanes of a vector. To its leaves' rows, and to all
+// that is above it, a twig is one family of leaves: two leaves meet on one level only, so the weights of all levels are
+// one matrix, which its results are made of and its gradients come through. What is a twig's own is here: the softmax,
+// level by level, and its adjoint. Both need no rows of inner nodes, since scores of means are means of scores.
 #if defined(RAMIFY_CPU_SIMD_TWIG_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RAMIFY_CPU_SIMD_TWIG_INL_H_
 #undef RAMIFY_CPU_SIMD_TWIG_INL_H_
@@ -9,33 +9,10 @@
 #define RAMIFY_CPU_SIMD_TWIG_INL_H_
 #endif
 
-#include <bit>
-
-#include "kernels/cpu/simd/rows-inl.h"
+#include "kernels/cpu/simd/twig_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
-
-// Some lanes of a vector, bit by bit.
-class LaneSet {
- public:
-  LaneSet() = default;
-  LaneSet(int64_t begin, int64_t end) : bits_((uint64_t{1} << end) - (uint64_t{1} << begin)) {}
-  HWY_INLINE M mask() const { return hn::LoadMaskBits(F(), reinterpret_cast<const uint8_t*>(&bits_)); }
-  LaneSet operator|(LaneSet other) const { return LaneSet(bits_ | other.bits_); }
-  LaneSet without(LaneSet other) const { return LaneSet(bits_ & ~other.bits_); }
-  // With the same lanes of the upper half, whose own were none.
-  LaneSet in_both_halves() const { return LaneSet(bits_ | bits_ << kLanes / 2); }
-  // visit(lane), in their order
-  template <class Visit>
-  HWY_INLINE void for_each(const Visit& visit) const {
-    for (uint64_t rest = bits_; rest != 0; rest &= rest - 1) visit(std::countr_zero(rest));
-  }
-
- private:
-  explicit LaneSet(uint64_t bits) : bits_(bits) {}
-  uint64_t bits_ = 0;  // as wide as LoadMaskBits reads
-};
 
 // Sums over neighbouring lanes.
 class LaneSums {
@@ -97,78 +74,19 @@ class LaneSums {
   HWY_ALIGN int32_t last_[kLanes];
 };
 
-// Whether the two halves of a vector can be two heads of a twig that fills one: dot_blocks needs halves of whole blocks.
-inline constexpr bool kPairsHeads = kLanes >= 8;
-
-// The lanes of a twig are its leaves, of two heads at once where they fill half of them at most.
-struct TwigLanes {
-  int64_t count = 0;      // leaves
-  int64_t num_heads = 1;  // that lanes have room for
-
-  explicit TwigLanes(int64_t leaves)
-      : count(leaves), num_heads(kPairsHeads && 2 * leaves <= kLanes ? 2 : 1), used_(0, leaves) {
-    if (num_heads > 1) used_ = used_.in_both_halves();
-  }
-
-  // Row j of [heads][count][count] as lanes, and back, of the first head or of two.
-  HWY_INLINE V load(const float* rows, int64_t j, int64_t heads) const {
-    const float* row = rows + j * count;
-    if (heads == 1) return load_first(row, count);
-    return join(load_half(row), load_half(row + count * count));
-  }
-  HWY_INLINE void store(V v, float* rows, int64_t j, int64_t heads) const {
-    float* row = rows + j * count;
-    if (heads == 1) return store_first(v, row, count);
-    store_half(hn::LowerHalf(HalfF(), v), row);
-    store_half(hn::UpperHalf(HalfF(), v), row + count * count);
-  }
-  // One number for each head.
-  static HWY_INLINE V of_heads(float first, float second) {
-    const HalfF half;
-    return join(hn::Set(half, first), hn::Set(half, second));
-  }
-  // The sum of each head's lanes.
-  HWY_INLINE void sums_of_heads(V v, float (&sums)[2]) const {
-    const HalfF half;
-    const V used = hn::IfThenElseZero(used_.mask(), v);
-    if (num_heads == 1) {
-      sums[0] = sum_of_lanes(used);
-      return;
-    }
-    sums[0] = hn::GetLane(hn::SumOfLanes(half, hn::LowerHalf(half, used)));
-    sums[1] = hn::GetLane(hn::SumOfLanes(half, hn::UpperHalf(half, used)));
-  }
-
- private:
-  using HalfF = hn::Half<F>;
-  static HWY_INLINE V join(hn::Vec<HalfF> lower, hn::Vec<HalfF> upper) { return hn::Combine(F(), upper, lower); }
-  HWY_INLINE hn::Vec<HalfF> load_half(const float* row) const {
-    const HalfF half;
-    if (count == kLanes / 2) return hn::LoadU(half, row);
-    return hn::MaskedLoad(hn::FirstN(half, static_cast<size_t>(count)), half, row);
-  }
-  HWY_INLINE void store_half(hn::Vec<HalfF> v, float* row) const {
-    const HalfF half;
-    if (count == kLanes / 2) return hn::StoreU(v, half, row);
-    hn::BlendedStore(v, hn::FirstN(half, static_cast<size_t>(count)), half, row);
-  }
-
-  LaneSet used_;
-};
-
-// What all heads of a twig share. Level d has the children of the twig's root, then their children, and so on. Of a lane's
-// ancestors on level d - 1 the children are counted from 0: its siblings on level d, itself included.
+// What all heads of a twig share. Level d has the children of the twig's root, then their children, and so on. Of a
+// lane's ancestors on level d - 1 the children are counted from 0: its siblings on level d, itself included.
 struct Twig : TwigLanes {
   static constexpr int64_t kMaxRows = 2 * kLanes;  // no more children than that on all levels together
 
   struct Level {
     int64_t siblings = 0;  // most of a lane
     int64_t first_row = 0;
-    LaneSet inner;            // lanes that are below an inner node of this level
-    LaneSums sums;            // over the lanes below a node of this level
-    LaneSet seen_by[kLanes];  // lanes whose node here looks at the one of leaf j
-    LaneSet keys[kLanes];     // leaves below siblings number k
-    int64_t number[kLanes];   // of leaf j's node among its siblings; -1: the leaf is above this level
+    LaneSet inner;                         // lanes that are below an inner node of this level
+    LaneSums sums;                         // over the lanes below a node of this level
+    LaneSet seen_by[kLanes];               // lanes whose node here looks at the one of leaf j
+    LaneSet keys[kLanes];                  // leaves below siblings number k
+    int64_t number[kLanes];                // of leaf j's node among its siblings; -1: the leaf is above this level
     HWY_ALIGN float inverse_size[kLanes];  // of a lane's node
   };
   // By lane, one row for each sibling of a level.
@@ -249,7 +167,7 @@ inline Twig::Twig(const Call& call, const WalkNode& root) : TwigLanes(root.size)
 
 // softmax_tile of a twig: from scores[j * kNarrowFamily + lane] of its leaves the weights of all its levels together.
 // Returns t of the root's children. What a lane's node has gathered below it is one more entry of its softmax.
-inline V softmax_twig(const Twig& twig, int64_t heads, const float* scores, float* weights,
+inline V softmax_twig(const Twig& twig, LaneHeads heads, const float* scores, float* weights,
                       AheadOf<3>& shared_ahead) {
   const F f;
   AheadOf<3> ahead = shared_ahead;
@@ -322,13 +240,13 @@ inline V softmax_twig(const Twig& twig, int64_t heads, const float* scores, floa
   return t;
 }
 
-// Its adjoint, from the weights W and grad_out · v of leaves: the gradients of scores, W (energy + pi c) with one number c
-// for each pair of siblings, and pi W, both [j][lane] with rows of kNarrowFamily.
+// Its adjoint, from the weights W and grad_out · v of leaves: the gradients of scores, W (energy + pi c) with one
+// number c for each pair of siblings, and pi W, both [j][lane] with rows of kNarrowFamily.
 //
 // Level by level from the leaves up, with D the means of grad_out · v over the leaves below two siblings,
 //   gain = Σ p D,   u = the mean of r over the leaves below C,   r = w gain + m u,   c = D - r,
 // and all that is below C gets w (u - gain) more. p, m and w come from W: what lanes give on a level, and below it.
-inline void softmax_twig_adjoint(const Twig& twig, int64_t heads, const float* weights, const float* products, V pi,
+inline void softmax_twig_adjoint(const Twig& twig, LaneHeads heads, const float* weights, const float* products, V pi,
                                  V energy, float* scores, float* scaled_weights) {
   const F f;
   const V zero = hn::Zero(f), one = hn::Set(f, 1.0f);
