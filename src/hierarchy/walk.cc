@@ -88,9 +88,19 @@ void number_slots(std::vector<WalkNode>& nodes, Grove& grove) {
   }
 }
 
-// Cuts the roots of groves on one level, nodes [begin, end), into runs of about kGroveLeaves leaves.
-void add_groves(Walk& walk, int64_t begin, int64_t end, bool is_whole) {
-  int64_t leaves = 0, grove_bough = -1;
+// The root above each node.
+std::vector<int64_t> tree_roots(const std::vector<WalkNode>& nodes) {
+  std::vector<int64_t> roots(nodes.size());
+  for (size_t n = 0; n < nodes.size(); ++n) {  // parents come before their children
+    roots[n] = nodes[n].parent < 0 ? static_cast<int64_t>(n) : roots[nodes[n].parent];
+  }
+  return roots;
+}
+
+// Cuts the roots of groves on one level, nodes [begin, end), into runs of about kGroveLeaves leaves. Only whole trees
+// share one: where a tree is cut must not depend on what lies beside it in the batch.
+void add_groves(Walk& walk, const std::vector<int64_t>& tree_root, int64_t begin, int64_t end, bool is_whole) {
+  int64_t leaves = 0, grove_bough = -1, grove_tree = -1;
   Grove grove;
   const auto finish = [&](int64_t root_end) {
     if (leaves == 0) return;
@@ -105,10 +115,11 @@ void add_groves(Walk& walk, int64_t begin, int64_t end, bool is_whole) {
     WalkNode& node = walk.nodes[n];
     const bool is_root = !node.is_crown() && (is_whole || walk.nodes[node.parent].is_crown());
     const int64_t bough = is_root ? bough_root(walk.nodes, node.parent) : -1;
-    if (!is_root || leaves + node.size > kGroveLeaves || bough != grove_bough) finish(n);
+    const bool is_elsewhere = bough != grove_bough || (!is_whole && tree_root[n] != grove_tree);
+    if (!is_root || leaves + node.size > kGroveLeaves || is_elsewhere) finish(n);
     if (!is_root || node.is_leaf()) continue;  // a leaf among the roots has nothing to be done
     if (!is_whole) node.slot = walk.totals.crown_slots++;
-    if (leaves == 0) grove = {.root_begin = n}, grove_bough = bough;
+    if (leaves == 0) grove = {.root_begin = n}, grove_bough = bough, grove_tree = tree_root[n];
     leaves += node.size;
   }
   finish(end);
@@ -144,7 +155,7 @@ void add_boughs(Walk& walk) {
   }
 }
 
-// Leaves below the nodes [begin, end), in runs.
+// Leaves below the nodes [begin, end) of one tree, in runs.
 template <class IsWanted>
 void add_runs(Walk& walk, int64_t begin, int64_t end, const IsWanted& is_wanted) {
   LeafRun run;
@@ -184,6 +195,7 @@ Walk make_walk(const Forest& forest) {
   walk.nodes = walk_nodes(forest, walk.totals);
   place_weights(walk.nodes, walk.totals);
   find_boughs(walk.nodes);
+  const std::vector<int64_t> tree_root = tree_roots(walk.nodes);
   const auto level_begin = forest.level_begin();
   walk.totals.num_roots = forest.num_levels() > 0 ? level_begin[1] : 0;
   walk.crown_level_begin.push_back(0);
@@ -193,12 +205,14 @@ Walk make_walk(const Forest& forest) {
       walk.nodes[n].slot = walk.totals.crown_slots++;
       walk.crown.push_back(n);
     }
-    add_groves(walk, level_begin[l], level_begin[l + 1], /*is_whole=*/l == 0);
+    add_groves(walk, tree_root, level_begin[l], level_begin[l + 1], /*is_whole=*/l == 0);
     walk.crown_level_begin.push_back(static_cast<int64_t>(walk.crown.size()));
   }
   add_boughs(walk);
+  const auto is_inner = [](const WalkNode& node) { return !node.is_leaf(); };
   for (const Grove& grove : walk.groves) {
-    add_runs(walk, grove.root_begin, grove.root_end, [](const WalkNode& node) { return !node.is_leaf(); });
+    const int64_t step = grove.is_whole ? 1 : grove.root_end - grove.root_begin;  // a tree, or all that is of one
+    for (int64_t n = grove.root_begin; n < grove.root_end; n += step) add_runs(walk, n, n + step, is_inner);
   }
   for (const int64_t n : walk.crown) {
     const WalkNode& node = walk.nodes[n];

@@ -66,8 +66,8 @@ struct Bough {
   int64_t is_whole = 0;  // 1: nothing is above it
 };
 
-// Neighbouring leaves, at most kGroveLeaves: all of some roots of groves, or children of one crown node. So a family
-// outside the crown belongs to one run.
+// Neighbouring leaves of one tree, at most kGroveLeaves: all of some roots of groves, or children of one crown node. So
+// a family outside the crown belongs to one run, and a tree has the same runs whatever lies beside it.
 struct LeafRun {
   int64_t first_leaf = 0;
   int64_t count = 0;

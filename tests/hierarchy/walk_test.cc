@@ -198,6 +198,11 @@ Flaw flaw_of_boughs(const Walk& walk) {
   return kNone;
 }
 
+int64_t root_above(const Walk& walk, int64_t node) {
+  while (walk.nodes[node].parent >= 0) node = walk.nodes[node].parent;
+  return node;
+}
+
 Flaw flaw_of_runs(const Walk& walk, const Forest& forest) {
   Array run_of(forest.num_leaves(), -1);
   for (size_t r = 0; r < walk.runs.size(); ++r) {
@@ -206,11 +211,13 @@ Flaw flaw_of_runs(const Walk& walk, const Forest& forest) {
     if (run.count <= 0 || run.count > kGroveLeaves) return at("length of run", number);
     if (run.first_leaf < 0 || run.first_leaf + run.count > forest.num_leaves()) return at("place of run", number);
     const int64_t parent = walk.nodes[forest.leaf_nodes()[run.first_leaf]].parent;
+    const int64_t tree = root_above(walk, parent);
     for (int64_t i = run.first_leaf; i < run.first_leaf + run.count; ++i) {
       if (run_of[i] >= 0) return at("two runs have leaf", i);
       run_of[i] = number;
       const int64_t own = walk.nodes[forest.leaf_nodes()[i]].parent;
       if (own < 0) return at("a run has bare leaf", i);
+      if (root_above(walk, own) != tree) return at("two trees in run", number);
       const bool is_below_crown = walk.nodes[own].is_crown();
       if (is_below_crown != walk.nodes[parent].is_crown()) return at("crown and groves mix in run", number);
       if (is_below_crown && own != parent) return at("two crown nodes in run", number);
@@ -315,6 +322,27 @@ TEST(Walk, PutsSmallTreesTogether) {
   EXPECT_EQ(walk.groves[2].root_end - walk.groves[2].root_begin, 2);
   EXPECT_EQ(walk.totals.crown_slots, 0);
   EXPECT_EQ(walk.totals.weights, 10 * 16 * 16);
+}
+
+// Runs of a tree, from its first leaf.
+std::vector<std::pair<int64_t, int64_t>> runs_of(const Walk& walk, int64_t first_leaf, int64_t count) {
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  for (const LeafRun& run : walk.runs) {
+    const bool is_here = run.first_leaf >= first_leaf && run.first_leaf < first_leaf + count;
+    if (is_here) runs.emplace_back(run.first_leaf - first_leaf, run.count);
+  }
+  return runs;
+}
+
+TEST(Walk, CutsATreeAlikeWhateverLiesBesideIt) {
+  for (const auto& [leaves, branching] : std::vector<std::pair<int64_t, const char*>>{
+           {40, "3*"}, {300, "10*"}, {300, "7,3*"}, {700, "13*"}, {700, "2,4,8,16"}}) {
+    const auto alone = runs_of(make_walk(windows(Array{leaves}, Branching::parse(branching))), 0, leaves);
+    for (const int64_t before : {1, 7, 60, 130, 333}) {
+      const Walk walk = make_walk(windows(Array{before, leaves, before}, Branching::parse(branching)));
+      EXPECT_EQ(runs_of(walk, before, leaves), alone) << leaves << " leaves behind " << before << ", " << branching;
+    }
+  }
 }
 
 TEST(Walk, CutsTheCrownIntoBoughs) {

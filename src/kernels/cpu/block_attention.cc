@@ -42,14 +42,15 @@ HWY_INLINE void attend(const Call& call, const Family& family, int64_t head, con
   if (!family.is_root()) of_q.to = above.q + (family.node->slot * call.p.heads + head) * call.dim;
   score_family(call, family, head, q, k, of_q, s, kv_ahead);
   float* weights = family.weights_of(call, call.weights, head);
+  const V inverse_size = hn::Set(f, 1.0f / static_cast<float>(family.node->size));
   V energy = hn::Zero(f);
   for (int64_t i = 0; i < family.count; i += kLanes) {
     V t = softmax_tile(family, i, s.scores + i, weights + i, q_ahead);
     if (!family.all_leaves) t = close_gates(call, family, i, head, t, below);
-    const V share = hn::Mul(hn::LoadU(f, family.sizes + i), t);
+    const V share = hn::Mul(hn::Mul(hn::LoadU(f, family.sizes + i), inverse_size), t);
     energy = hn::Add(energy, hn::IfThenElseZero(first_lanes(family.count - i), share));
   }
-  above.e[family.node->slot * call.p.heads + head] = sum_of_lanes(energy) / static_cast<float>(family.node->size);
+  above.e[family.node->slot * call.p.heads + head] = sum_of_lanes(energy);
 }
 
 // Bottom-up, a twig.
@@ -72,8 +73,8 @@ HWY_NOINLINE void twig_up(const Call& call, const Family& family, HeadRange rang
     score_lanes<1>(twig, q_rows, q_storage, k_rows, in_lanes(p.dim), p.scale, means, s, ahead);
     const V t = softmax_twig(twig, heads, s.scores, family.weights_of(call, call.weights, h), ahead);
     float energy[2];
-    twig.sums_of_heads(t, energy);
-    for (int64_t i = 0; i < heads.count; ++i) above.e[slot * p.heads + h + i] = energy[i] * inverse_size;
+    twig.sums_of_heads(hn::Mul(t, hn::Set(F(), inverse_size)), energy);
+    for (int64_t i = 0; i < heads.count; ++i) above.e[slot * p.heads + h + i] = energy[i];
     if (family.is_root()) continue;
     for (int64_t g = keys.key_begin; g < keys.key_end; ++g) {
       pool_rows(k_rows + (g * call.group - h) * kLanes / 2, nullptr, family.count, inverse_size, in_lanes(p.dim),
@@ -140,6 +141,7 @@ void family_down(const Call& call, const Family& family, HeadRange range, const 
       combination.term_step = b;
       combination.terms = v_rows, combination.num_terms = b;
       combination.term_storage = v_storage;
+      combination.hides = family.hides();
       combination.row_scale = row_scale;
       combination.base = family.is_root() ? nullptr : above.y + (slot * p.heads + h) * call.value_dim;
       combination.halves = family.half_targets(out, h);

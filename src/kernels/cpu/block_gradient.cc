@@ -42,7 +42,8 @@ HWY_NOINLINE void twig_backward_up(const Call& call, const Family& family, HeadR
     V attended = hn::Zero(f);
     for (int64_t j = 0; j < family.count; ++j) {
       const V product = hn::Load(f, s.scores + j * kNarrowFamily);
-      attended = hn::MulAdd(lanes.load(weights, j, heads), product, attended);
+      const V weight = lanes.load(weights, j, heads);
+      attended = hn::MulAdd(weight, where_seen(weight, product), attended);
       lanes.store(product, products, j, heads);
       weights_ahead.step<1>();
     }
@@ -88,7 +89,8 @@ void family_backward_up(const Call& call, const Family& family, HeadRange range,
         V attended = hn::Zero(f);  // grad_out(C) · a(C)
         for (int64_t j = 0; j < b; ++j) {
           const V product = hn::Load(f, s.scores + j * kNarrowFamily + i);
-          attended = hn::MulAdd(load_first(weights + j * b + i, b - i), product, attended);
+          const V weight = load_first(weights + j * b + i, b - i);
+          attended = hn::MulAdd(weight, where_seen(weight, product), attended);
           if (family.streams && b % kLanes == 0) {
             hn::Stream(product, f, products + j * b + i);
           } else {
@@ -129,7 +131,8 @@ void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float 
     V attended = hn::Zero(f);
     for (int64_t j = 0; j < b; ++j) {
       ahead.step<1>();
-      attended = hn::MulAdd(load_first(weights + j * b + i, b - i), load_first(products + j * b + i, b - i), attended);
+      const V weight = load_first(weights + j * b + i, b - i), product = load_first(products + j * b + i, b - i);
+      attended = hn::MulAdd(weight, where_seen(weight, product), attended);
     }
     V coefficient = hn::Set(f, pi), g_bar = hn::Set(f, t_bar_a_leaf);  // of leaves: m = 0, w = 1
     if (!family.all_leaves) {
@@ -152,7 +155,7 @@ void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float 
     for (int64_t j = 0; j < b; ++j) {
       const V weight = load_first(weights + j * b + i, b - i), product = load_first(products + j * b + i, b - i);
       const V slope = hn::MulAdd(coefficient, hn::Sub(product, attended), g_bar);
-      hn::Store(hn::Mul(weight, slope), f, s.scores + j * kNarrowFamily + i);
+      hn::Store(hn::Mul(weight, where_seen(weight, slope)), f, s.scores + j * kNarrowFamily + i);
       hn::Store(hn::Mul(weight, coefficient), f, s.products + j * kNarrowFamily + i);
     }
   }
@@ -258,7 +261,7 @@ void family_backward_down(const Call& call, const Family& family, HeadRange rang
       const bool is_first = h == g * call.group;
 
       Combination combination;
-      combination.num_terms = b;
+      combination.num_terms = b, combination.hides = family.hides();
       combination.a = s.scores + first_lane, combination.row_step = 1, combination.term_step = kNarrowFamily;
       combination.terms = k_rows, combination.term_storage = k_storage;
       combination.row_scale = scaled_shares;

@@ -137,16 +137,16 @@ class MeanQueries {
 void mean_energies(const Call& call, const LeafTile& tile, const Step& step, int64_t h, bool keeps, float* t) {
   const auto nodes = call.p.walk.nodes;
   int64_t child = step.first_child;
-  float complete = 0;
+  double complete = 0;  // larger than any t
   for (int64_t n = step.family->first_child; n < child; ++n) {
-    complete += static_cast<float>(nodes[n].size) * t_of(call, nodes[n], h);
+    complete += static_cast<double>(nodes[n].size) * t_of(call, nodes[n], h);
   }
   for (int64_t l = step.begin; l < step.end; ++l) {
     const int64_t leaf = tile.first + l;
-    const float here = static_cast<float>(leaf + 1 - nodes[child].first_leaf) * t[l];
+    const double here = static_cast<double>(leaf + 1 - nodes[child].first_leaf) * t[l];
     const bool is_last = leaf + 1 == end_of(nodes[child]);
     if (is_last && keeps) t_of(call, nodes[child], h) = t[l];
-    t[l] = (complete + here) / static_cast<float>(leaf + 1 - step.family->first_leaf);
+    t[l] = static_cast<float>((complete + here) / static_cast<double>(leaf + 1 - step.family->first_leaf));
     if (!is_last) continue;
     complete += here;
     ++child;
@@ -219,7 +219,7 @@ void climb_step(const Call& call, const LeafTile& tile, const Step& step, int64_
     combination.a = s.scores + step.begin, combination.term_step = kLanes;
     combination.terms = keys.v, combination.num_terms = keys.count;
     combination.row_scale = inverses + step.begin;
-    combination.adds = true;
+    combination.adds = combination.hides = true;
     combine_rows(combination, lanes, channels, y + step.begin);
   });
   hn::Store(hn::IfThenElse(hn::Eq(sum, hn::Zero(f)), nothing, hn::Add(most, log_lanes(sum))), f, e);
@@ -321,9 +321,8 @@ void climb_step_again(const Call& call, const LeafTile& tile, const Step& step, 
   V all = hn::Mul(m, before);
   for (int64_t j = 0; j < step.num_keys; ++j) {
     const V weight = hn::Mul(hn::Load(f, weights + j * kLanes), inverse);
-    const V part = hn::Mul(weight, hn::Load(f, products + j * kLanes));
     hn::Store(weight, f, weights + j * kLanes);
-    all = hn::Add(all, hn::IfThenZeroElse(hn::Eq(weight, zero), part));
+    all = hn::MulAdd(weight, where_seen(weight, hn::Load(f, products + j * kLanes)), all);
   }
   hn::Store(m, f, numbers.m);
   hn::Store(before, f, numbers.below);
@@ -400,15 +399,13 @@ void step_backward(const Call& call, const LeafTile& tile, const Step& step, int
     for (int64_t j = 0; j < keys.count; ++j) {
       const V weight = hn::Load(f, p + j * kLanes);
       const V change = hn::MulAdd(pi, hn::Sub(hn::Load(f, s_bar + j * kLanes), all), t_bar);
-      // a lane that does not see a key has no part in its gradient, whatever numbers it holds
-      const M is_hidden = hn::Eq(weight, hn::Zero(f));
-      hn::Store(hn::IfThenZeroElse(is_hidden, hn::Mul(weight, change)), f, s_bar + j * kLanes);
-      hn::Store(hn::IfThenZeroElse(is_hidden, hn::Mul(weight, pi)), f, p + j * kLanes);
+      hn::Store(hn::Mul(weight, where_seen(weight, change)), f, s_bar + j * kLanes);
+      hn::Store(hn::Mul(weight, where_seen(weight, pi)), f, p + j * kLanes);
     }
     Combination combination;
     combination.a = s_bar + step.begin, combination.term_step = kLanes;
     combination.terms = keys.k, combination.num_terms = keys.count;
-    combination.row_scale = scales, combination.adds = first > 0;
+    combination.row_scale = scales, combination.adds = first > 0, combination.hides = true;
     combine_rows(combination, lanes, channels, rows + step.begin);
     const int64_t node = step.family->first_child + first;
     add_to_keys(call, keys, node, h / call.group, s_bar, p, mean_rows, y_rows, sums.k, sums.v);

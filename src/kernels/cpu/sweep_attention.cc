@@ -253,7 +253,7 @@ void attend(const Call& call, const SeenNodes& seen, const LeafTile& tile, int64
     const V inverse = hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(f)), hn::Div(hn::Set(f, 1.0f), sum));
     hn::Store(is_one_block ? inverse : hn::Set(f, 1.0f), f, factors);
     count_terms(seen, block, terms_of_row);
-    combination.adds = first > 0;
+    combination.adds = first > 0, combination.hides = true;
     combination.streams = is_one_block && call.streams && out.is_direct;
     combine_rows(combination, tile.count, channels, rows, ahead);
   }
@@ -313,7 +313,7 @@ void add_to_seen(const Call& call, const SeenNodes& seen, const SeenBlock& block
     scales[j] = p.scale, ones[j] = 1;
   }
   Combination combination;
-  combination.adds = true;
+  combination.adds = combination.hides = true;
   combination.row_step = kLanes;
   combination.num_terms = tile.count;
   combination.a = s_bar, combination.terms = q_rows, combination.row_scale = scales;
@@ -345,8 +345,7 @@ void attend_backward(const Call& call, const SeenNodes& seen, const LeafTile& ti
     dot_blocks(s.y_columns, block.v, block.count, in_lanes(p.value_dim), 1.0f, products, kLanes);
     for (int64_t j = 0; j < block.count; ++j) {
       const V weight = hn::Load(f, weights + j * kLanes);
-      const V part = hn::Mul(weight, hn::Load(f, products + j * kLanes));
-      dot = hn::Add(dot, hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(f)), part));
+      dot = hn::MulAdd(weight, where_seen(weight, hn::Load(f, products + j * kLanes)), dot);
     }
   }
   // the weights sum to 1 only up to the rounding of log_sum, which would not cancel against the products
@@ -365,14 +364,13 @@ void attend_backward(const Call& call, const SeenNodes& seen, const LeafTile& ti
     for (int64_t j = 0; j < block.count; ++j) {
       const V weight = hn::Load(f, weights + j * kLanes);
       const V change = hn::Add(slope, hn::Sub(hn::Load(f, s_bar + j * kLanes), dot));
-      // a lane that does not see a node has no part in its gradient, whatever numbers it holds
-      hn::Store(hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(f)), hn::Mul(weight, change)), f, s_bar + j * kLanes);
+      hn::Store(hn::Mul(weight, where_seen(weight, change)), f, s_bar + j * kLanes);
     }
     count_terms(seen, block, terms_of_row);
     Combination combination;
     combination.a = s_bar, combination.term_step = kLanes;
     combination.terms = block.k, combination.terms_of_row = terms_of_row;
-    combination.row_scale = scales, combination.adds = first > 0;
+    combination.row_scale = scales, combination.adds = first > 0, combination.hides = true;
     combine_rows(combination, tile.count, channels, rows);
     add_to_seen(call, seen, block, tile, g, s_bar, weights, q_rows, y_rows, sums, ahead);
   }

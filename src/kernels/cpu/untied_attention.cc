@@ -157,8 +157,7 @@ void adjoint_of_block(const KeyBlock& keys, V dot, V slope, const float* weights
   for (int64_t j = 0; j < keys.count; ++j) {
     const V weight = hn::Load(f, weights + j * kLanes);
     const V change = hn::Add(slope, hn::Sub(hn::Load(f, products + j * kLanes), dot));
-    // a lane that does not see a key has no part in its gradient, whatever numbers it holds
-    hn::Store(hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(f)), hn::Mul(weight, change)), f, s_bar + j * kLanes);
+    hn::Store(hn::Mul(weight, where_seen(weight, change)), f, s_bar + j * kLanes);
   }
 }
 
@@ -225,8 +224,7 @@ void backward_queries(const Call& call, const LeafRun& run, HeadRange range, Cro
           weigh_block(call, queries, s.y_columns, keys, log_sum, weights, products, ahead);
           for (int64_t j = 0; j < keys.count; ++j) {
             const V weight = hn::Load(f, weights + j * kLanes);
-            const V part = hn::Mul(weight, hn::Load(f, products + j * kLanes));
-            dot = hn::Add(dot, hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(f)), part));
+            dot = hn::MulAdd(weight, where_seen(weight, hn::Load(f, products + j * kLanes)), dot);
             sum = hn::Add(sum, weight);
           }
           used += keys.count;
@@ -251,7 +249,7 @@ void backward_queries(const Call& call, const LeafRun& run, HeadRange range, Cro
           adjoint_of_block(keys, dot, slope, weights, s.path_products + used * kLanes, s.scores);
           used += keys.count;
           Combination combination;
-          combination.adds = true;
+          combination.adds = combination.hides = true;
           combination.a = s.scores + lane_begin, combination.term_step = kLanes;
           combination.terms = keys.k, combination.num_terms = keys.count;
           combination.row_scale = scales;

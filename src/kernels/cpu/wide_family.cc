@@ -202,7 +202,7 @@ void see_keys(const WideFamily& family, const Queries& queries, int64_t first, i
   combination.a = s.scores, combination.term_step = kKeyBlock;
   combination.terms = keys.v, combination.num_terms = keys.count;
   combination.row_scale = ones;
-  combination.adds = true;
+  combination.adds = combination.hides = true;
   combine_rows(combination, count, in_lanes(p.value_dim), seen.rows + first);
 }
 
@@ -413,7 +413,7 @@ void adjoint_of_block(const QueryNumbers& numbers, int64_t num_keys, float* scor
   for (int64_t j = 0; j < num_keys; ++j, scores += kKeyBlock, products += kKeyBlock) {
     const V weight = exp_lanes(hn::Sub(hn::Load(f, scores), shift));
     const V s_bar = hn::MulAdd(numbers.coefficient, hn::Sub(hn::Load(f, products), numbers.dot), numbers.slope);
-    hn::Store(hn::Mul(weight, s_bar), f, scores);
+    hn::Store(hn::Mul(weight, where_seen(weight, s_bar)), f, scores);
     hn::Store(hn::Mul(weight, numbers.coefficient), f, products);
   }
 }
@@ -467,7 +467,7 @@ void backward_block(const PairBlock& b, KeyBlock& keys, const Sums& q_sums, cons
   HWY_ALIGN float ones[kKeyBlock];
   std::fill_n(ones, kKeyBlock, 1.0f);
   Combination by_query, by_key;
-  by_query.adds = by_key.adds = true;
+  by_query.adds = by_key.adds = by_query.hides = by_key.hides = true;
   by_query.a = by_key.a = s.scores;
   by_query.term_step = by_key.row_step = kKeyBlock;
   by_query.num_terms = keys.count, by_key.num_terms = b.num_queries;

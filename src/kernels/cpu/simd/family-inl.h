@@ -91,6 +91,8 @@ struct Family {
   }
 
   bool is_root() const { return node->parent < 0; }
+  // Whether some child does not see some other, or itself.
+  bool hides() const { return is_causal || is_closed; }
   // One head's part of an array of weights: [b][b], what is looked at first.
   float* weights_of(const Call& call, float* weights, int64_t head) const {
     return weights + (node->weights * call.p.heads + head * count * count);
@@ -209,7 +211,7 @@ struct Pooling {
 // Products of all rows of `left` with all rows of `right`: to[j][i] = scale left[i] · right[j], rows of kNarrowFamily.
 template <class Prefetch>
 HWY_INLINE void score_rows(const float* const* left, const float* const* right, int64_t count, int64_t channels,
-                       float scale, bool add, Scratch& s, float* to, Prefetch& ahead, Pooling pooling = {}) {
+                           float scale, bool add, Scratch& s, float* to, Prefetch& ahead, Pooling pooling = {}) {
   if (pooling.to && count == kLanes && !pooling.weights) {  // all of them at once, so that they are read once
     with_lanes(pooling.storage, [&](auto lanes) {
       using Lanes = decltype(lanes);
@@ -235,7 +237,7 @@ HWY_INLINE void score_rows(const float* const* left, const float* const* right, 
 
 // scale q(C)·k(B) + ε(C)·ε(B) of one head into scratch.scores; sizes and masks come with the softmax.
 HWY_INLINE void score_family(const Call& call, const Family& family, int64_t head, const float* const* q,
-                         const float* const* k, Pooling of_q, Scratch& s, BothAhead& ahead) {
+                             const float* const* k, Pooling of_q, Scratch& s, BothAhead& ahead) {
   score_rows(q, k, family.count, in_lanes(call.p.dim), call.p.scale, /*add=*/false, s, s.scores, ahead, of_q);
   if (call.position_dim == 0) return;
   const float* positions[kNarrowFamily];

@@ -93,6 +93,11 @@ HWY_INLINE M first_lanes(int64_t count) {
   return hn::FirstN(F(), static_cast<size_t>(count < kLanes ? count : kLanes));
 }
 
+// A number that something looks at with this weight: 0 where that is 0, also if the number is infinite or NaN.
+HWY_INLINE V where_seen(V weight, V number) {
+  return hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(F())), number);
+}
+
 // Only these lanes are touched in memory: another thread may be at work on what follows. Highway's masked loads and
 // stores promise that for x86 from AVX2 on; elsewhere they take whole aligned vectors.
 inline constexpr bool kHasMaskedMemory = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;

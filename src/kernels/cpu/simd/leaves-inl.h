@@ -234,7 +234,7 @@ inline void add_to_keys(const Call& call, const KeyBlock& keys, int64_t first, i
     scales[j] = p.scale, ones[j] = 1;
   }
   Combination combination;
-  combination.adds = true;
+  combination.adds = combination.hides = true;
   combination.row_step = kLanes;
   combination.num_terms = keys.lane_end - keys.lane_begin;
   combination.a = s_bar + keys.lane_begin, combination.terms = q_rows + keys.lane_begin;

@@ -261,6 +261,7 @@ struct Combination {
   const float* row_scale = nullptr;
   const float* base = nullptr;  // one row for all; null: zero
   bool adds = false;            // to what is in out; base is not looked at then
+  bool hides = false;           // a term of weight 0 is none: also if it is infinite or NaN
   bool streams = false;         // past the cache: out is aligned and not read soon
   HalfRows halves;              // instead of out, where they are; channels are whole pairs of vectors then
 };
@@ -306,6 +307,49 @@ HWY_INLINE void narrow_tile(Lanes lanes, const V (&sum)[R][C], const HalfRows& t
   }
 }
 
+template <int R, int C>
+HWY_INLINE bool has_nan(const V (&sum)[R][C]) {
+  V parts[4] = {hn::Zero(F()), hn::Zero(F()), hn::Zero(F()), hn::Zero(F())};  // of each other independent
+  RAMIFY_UNROLL
+  for (int i = 0; i < R; ++i) {
+    RAMIFY_UNROLL
+    for (int l = 0; l < C; ++l) parts[(i * C + l) % 4] = hn::Add(parts[(i * C + l) % 4], sum[i][l]);
+  }
+  const V all = hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3]));
+  return !hn::AllTrue(F(), hn::Eq(all, all));
+}
+
+// A tile that hides some NaN: every term is looked at only where its weight is not 0. The same bits where all are
+// finite.
+template <class Lanes>
+HWY_NOINLINE void combine_seen(const Combination& p, int64_t r, int64_t rows, int64_t c, int64_t channels,
+                               float* const* out) {
+  const F f;
+  const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + rows - 1] : p.num_terms;
+  for (int64_t end = r + rows; r < end; ++r) {
+    for (int64_t at = c; at < c + channels; at += kLanes) {
+      V sum = hn::Zero(f);
+      for (int64_t s = 0; s < num_terms; ++s) {
+        const float weight = p.a[r * p.row_step + s * p.term_step];
+        if (weight == 0) continue;
+        const auto* term = reinterpret_cast<const typename Lanes::Number*>(p.terms[s]);
+        sum = hn::MulAdd(hn::Set(f, weight), Lanes::load(term + at), sum);
+      }
+      sum = hn::Mul(sum, hn::Set(f, p.row_scale[r]));
+      const float* base = p.adds ? out[r] : p.base;
+      if (base) sum = hn::Add(sum, hn::LoadU(f, base + at));
+      if (!p.halves.data) {
+        hn::StoreU(sum, f, out[r] + at);
+        continue;
+      }
+      with_lanes(p.halves.storage, [&](auto lanes) {
+        using Number = typename decltype(lanes)::Number;
+        lanes.store(sum, reinterpret_cast<Number*>(p.halves.data + r * p.halves.stride + at));
+      });
+    }
+  }
+}
+
 // R rows by C vectors of channels. kStep is row_step where it is a constant, else 0. With every term kLines come
 // nearer.
 template <class Lanes, int R, int C, int64_t kStep, int kLines, class Prefetch>
@@ -343,6 +387,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     }
     a += term_step, middle += term_step, upper += term_step;
   }
+  if (p.hides && HWY_UNLIKELY(has_nan(sum))) return combine_seen<Lanes>(p, r, R, c, C * kLanes, out);
   float* to[R];  // and all else is read before the first store, behind which the compiler would read it again
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i) {

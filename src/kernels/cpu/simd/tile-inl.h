@@ -123,7 +123,7 @@ inline void see_block(const Call& call, const QueryTile& tile, const KeyBlock& k
   combination.a = scores + first, combination.term_step = kLanes;
   combination.terms = keys.v, combination.num_terms = keys.count;
   combination.row_scale = ones;
-  combination.adds = true;
+  combination.adds = combination.hides = true;
   combine_rows(combination, rows, in_lanes(call.p.value_dim), seen.rows + first);
 }
 

@@ -182,13 +182,13 @@ inline V softmax_twig(const Twig& twig, LaneHeads heads, const float* scores, fl
     const V inverse_size = hn::Load(f, level.inverse_size);
     for (int64_t k = 0; k < level.siblings; ++k) {
       const Twig::Siblings& row = twig.siblings[level.first_row + k];
-      V sum = zero;
+      const V share = hn::Mul(inverse_size, hn::Load(f, row.inverse_size));
+      V mean = zero;  // every score's part of it, so that no sum is larger than the scores
       level.keys[k].for_each([&](int64_t j) {
         const V score = hn::Load(f, scores + j * kNarrowFamily);
-        sum = hn::Add(sum, hn::IfThenElseZero(level.seen_by[j].mask(), score));
+        mean = hn::MulAdd(hn::IfThenElseZero(level.seen_by[j].mask(), score), share, mean);
       });
-      const V share = hn::Mul(inverse_size, hn::Load(f, row.inverse_size));
-      const V score = hn::MulAdd(level.sums.sum(sum), share, hn::Load(f, row.log_size));
+      const V score = hn::Add(level.sums.sum(mean), hn::Load(f, row.log_size));
       const V seen = hn::IfThenElse(row.open.mask(), score, nothing);
       most = hn::Max(most, seen);
       hn::Store(seen, f, shares[level.first_row + k]);
@@ -211,8 +211,8 @@ inline V softmax_twig(const Twig& twig, LaneHeads heads, const float* scores, fl
     if (d == 0) break;
     const Twig::Level& above = twig.levels[d - 1];
     const M inner = above.inner.mask();
-    const V mean = hn::Mul(above.sums.sum(hn::IfThenElseZero(inner, t)), hn::Load(f, above.inverse_size));
-    e = hn::IfThenElse(inner, mean, nothing);
+    const V part = hn::Mul(hn::IfThenElseZero(inner, t), hn::Load(f, above.inverse_size));
+    e = hn::IfThenElse(inner, above.sums.sum(part), nothing);
   }
   V pi = hn::Set(f, 1.0f);
   for (int64_t d = 0; d < twig.num_levels; ++d) {
@@ -259,15 +259,15 @@ inline void softmax_twig_adjoint(const Twig& twig, LaneHeads heads, const float*
     const V inverse_size = hn::Load(f, level.inverse_size);
     V given = zero, gain = zero;
     for (int64_t k = 0; k < level.siblings; ++k) {
-      V given_here = zero, product = zero;
+      const V share = hn::Mul(inverse_size, hn::Load(f, twig.siblings[level.first_row + k].inverse_size));
+      V given_here = zero, mean = zero;
       level.keys[k].for_each([&](int64_t j) {
         const M seen_by = level.seen_by[j].mask();
         const V weight = twig.load(weights, j, heads);
         given_here = hn::Add(given_here, hn::IfThenElseZero(seen_by, weight));
-        product = hn::Add(product, hn::IfThenElseZero(seen_by, twig.load(products, j, heads)));
+        mean = hn::MulAdd(hn::IfThenElseZero(seen_by, twig.load(products, j, heads)), share, mean);
       });
-      const V share = hn::Mul(inverse_size, hn::Load(f, twig.siblings[level.first_row + k].inverse_size));
-      const V mean = hn::Mul(level.sums.sum(product), share);
+      mean = level.sums.sum(mean);
       hn::Store(mean, f, slopes[level.first_row + k]);
       given = hn::Add(given, given_here);
       gain = hn::MulAdd(given_here, mean, gain);
