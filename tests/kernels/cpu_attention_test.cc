@@ -234,6 +234,46 @@ TEST_F(CpuAttention, KnowsTheTwoPositionsOfALeafBelowAChain) {
   }
 }
 
+// The rows of leaves [begin, end) of a case with other numbers.
+Numbers part_of(const Numbers& rows, int64_t leaves, int64_t begin, int64_t end) {
+  const int64_t width = leaves == 0 ? 0 : static_cast<int64_t>(rows.size()) / leaves;
+  return Numbers(rows.begin() + begin * width, rows.begin() + end * width);
+}
+
+// A tree alone, and as every tree of a batch.
+TEST_F(CpuAttention, GivesATreeTheSameBitsWhateverLiesBesideIt) {
+  std::vector<AttentionMode> modes = cpu_modes();
+  for (const AttentionMode& mode : window_modes()) modes.push_back(mode);
+  for (const auto& [sizes, branching] : std::vector<std::pair<Array, const char*>>{
+           {{3, 40, 1, 25, 16, 7}, "3*"}, {{5, 130, 90, 70}, "16*"}, {{9, 100, 300, 20}, "10,3*"}, {{70, 8, 66}, ""}}) {
+    const Branching windows_of = *branching ? Branching::parse(branching) : Branching();
+    for (const AttentionMode& mode : modes) {
+      AttentionCase batch = case_of(windows(sizes, windows_of), mode);
+      batch.dim = batch.value_dim = 16, batch.position_dim = 0;
+      for (const Storage storage : {Storage::float32, Storage::bfloat16}) {
+        AttentionArrays arrays = random_arrays(batch, 13);
+        const CpuOutcome together = CpuCase(batch, arrays, storage).run(make_threads(2));
+        const int64_t leaves = batch.forest.num_leaves();
+        int64_t begin = 0, tree = 0;
+        for (const int64_t size : sizes) {
+          const int64_t end = begin + size;
+          AttentionCase single = batch;
+          single.forest = windows(Array{size}, windows_of);
+          AttentionArrays own = arrays;
+          for (Numbers* rows : {&own.q, &own.k, &own.v, &own.grad_out}) *rows = part_of(*rows, leaves, begin, end);
+          own.grad_energy = part_of(own.grad_energy, batch.forest.num_trees(), tree, tree + 1);
+          const CpuOutcome alone = CpuCase(single, own, storage).run(make_threads(1));
+          EXPECT_EQ(part_of(together.out, leaves, begin, end), alone.out) << mode << " tree " << tree;
+          EXPECT_EQ(part_of(together.q, leaves, begin, end), alone.q) << mode << " tree " << tree;
+          EXPECT_EQ(part_of(together.k, leaves, begin, end), alone.k) << mode << " tree " << tree;
+          EXPECT_EQ(part_of(together.v, leaves, begin, end), alone.v) << mode << " tree " << tree;
+          begin = end, ++tree;
+        }
+      }
+    }
+  }
+}
+
 // Beside inputs, outputs and gradients: at most a quarter of their bytes, with families of 16 in float32.
 TEST_F(CpuAttention, AllocatesAtMostAQuarterOfInputsAndResults) {
   for (const int64_t leaves : {512, 4096, 16384}) {
