@@ -147,6 +147,7 @@ TEST_F(CpuCases, AgreeForAnyDimensionsAndHeads) {
                                                {8, 20, 2, 1, 8},
                                                {16, 16, 3, 1, 16},
                                                {20, 8, 6, 2, 0},
+                                               {24, 56, 2, 2, 24},
                                                {33, 64, 1, 1, 3}}) {
     expect_shape(shape, all_kinds(), cpu_modes());
   }
@@ -160,10 +161,11 @@ TEST_F(CpuCases, AgreeWhereRowsFillVectors) {
   expect_shape({32, 64, 4, 2, 2}, forest, cpu_modes());
 }
 
-// Families of as many leaves as lanes, and values as long as keys: squares.
-TEST_F(CpuCases, AgreeOnSquares) {
+// Families of as many leaves as lanes, and values as long as keys.
+TEST_F(CpuCases, AgreeWhereLeavesFillVectors) {
   const Forest forest = windows(Array{80, 16}, Branching::parse("16*"));
-  for (const Shape& shape : std::vector<Shape>{{64, 64, 3, 3, 0}, {16, 16, 1, 1, 0}, {40, 40, 4, 2, 0}}) {
+  for (const Shape& shape :
+       std::vector<Shape>{{64, 64, 3, 3, 0}, {16, 16, 1, 1, 0}, {40, 40, 4, 2, 0}, {24, 8, 2, 2, 0}}) {
     expect_shape(shape, forest, cpu_modes());
   }
 }
@@ -171,8 +173,8 @@ TEST_F(CpuCases, AgreeOnSquares) {
 // Whatever is left of a family's rows and channels behind full tiles.
 TEST_F(CpuCases, AgreeForTheRestsOfTiles) {
   const Forest forest = windows(Array{2, 3, 5, 9, 10, 11, 12, 13, 14, 15, 17, 20}, {});
-  for (const Shape& shape :
-       std::vector<Shape>{{32, 96, 2, 2, 0}, {96, 160, 1, 1, 0}, {8, 24, 2, 1, 0}, {40, 16, 1, 1, 0}}) {
+  for (const Shape& shape : std::vector<Shape>{
+           {32, 96, 2, 2, 0}, {96, 160, 1, 1, 0}, {8, 24, 2, 1, 0}, {40, 16, 1, 1, 0}, {24, 72, 2, 2, 8}}) {
     expect_shape(shape, forest, cpu_modes());
   }
 }
@@ -199,7 +201,7 @@ TEST_F(CpuAttention, GivesEnergiesWithoutValues) {
 
 TEST_F(CpuAttention, TakesAnyStrides) {
   for (const AttentionMode& mode : cpu_modes()) {
-    for (const int64_t dim : {3, 16}) {
+    for (const int64_t dim : {3, 8, 16, 24}) {
       for (const Storage storage : kStorages) {
         AttentionCase c = case_of(all_kinds(), mode);
         c.dim = c.value_dim = dim, c.heads = c.key_heads = 2;

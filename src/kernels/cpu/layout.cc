@@ -5,7 +5,7 @@
 namespace ramify::cpu {
 
 bool sums_in_place(const AttentionParams& params, int64_t dim) {
-  return params.storage == Storage::float32 && dim % kRowPad == 0;
+  return params.storage == Storage::float32 && dim % kInPlace == 0;
 }
 
 namespace {

@@ -12,6 +12,8 @@ namespace ramify::cpu {
 
 // Rows are padded with zeros to a multiple of this, whatever the instruction set.
 inline constexpr int64_t kRowPad = 16;
+// Rows of a multiple of this are read and written where they lie, whatever the instruction set.
+inline constexpr int64_t kInPlace = 8;
 // Keys that a tile of queries sees at once, and children that one step of a wide family takes: the rows of a thread's
 // scratch memory serve these and narrow families.
 inline constexpr int64_t kKeyBlock = kNarrowFamily;

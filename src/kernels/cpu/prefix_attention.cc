@@ -77,9 +77,8 @@ float& t_of(const Call& call, const WalkNode& node, int64_t h) {
 
 void add_row(float weight, const float* row, int64_t channels, float* to) {
   const F f;
-  for (int64_t c = 0; c < channels; c += kLanes) {
-    hn::StoreU(hn::MulAdd(hn::Set(f, weight), hn::LoadU(f, row + c), hn::LoadU(f, to + c)), f, to + c);
-  }
+  for_each_vector(channels,
+                  [&](RowPart part) { part.store(hn::MulAdd(hn::Set(f, weight), part.load(row), part.load(to)), to); });
 }
 
 // The mean queries that a tile's lanes look with, level by level.
@@ -97,19 +96,19 @@ class MeanQueries {
   const float* const* rows(const Step& step) {
     const F f;
     const auto nodes = call_.p.walk.nodes;
-    for (int64_t c = 0; c < channels_; c += kLanes) {
+    for_each_vector(channels_, [&](RowPart part) {
       int64_t child = step.first_child;
-      V sum = nodes[child].first_leaf < tile_.first ? hn::LoadU(f, before_ + c) : hn::Zero(f);
+      V sum = nodes[child].first_leaf < tile_.first ? part.load(before_) : hn::Zero(f);
       for (int64_t l = step.begin; l < step.end; ++l) {
         const int64_t leaf = tile_.first + l;
-        sum = hn::Add(sum, hn::LoadU(f, q_rows_[l] + c));
+        sum = hn::Add(sum, part.load(q_rows_[l]));
         const V share = hn::Set(f, 1.0f / static_cast<float>(leaf + 1 - nodes[child].first_leaf));
-        hn::StoreU(hn::Mul(sum, share), f, rows_[l] + c);
+        part.store(hn::Mul(sum, share), rows_[l]);
         if (leaf + 1 < end_of(nodes[child])) continue;
         ++child;
         sum = hn::Zero(f);
       }
-    }
+    });
     return rows_;
   }
 
@@ -172,9 +171,7 @@ void for_each_key_block(const Call& call, const LeafTile& tile, const Step& step
 
 void scale_row(float factor, int64_t channels, float* row) {
   const F f;
-  for (int64_t c = 0; c < channels; c += kLanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(f, row + c), hn::Set(f, factor)), f, row + c);
-  }
+  for_each_vector(channels, [&](RowPart part) { part.store(hn::Mul(part.load(row), hn::Set(f, factor)), row); });
 }
 
 // One step of one head: t in place of e, y' in place of y.
@@ -360,10 +357,11 @@ void share_queries(const Call& call, const LeafTile& tile, const Step& step, int
   const auto later_row = [&](const WalkNode& node) {
     return call.grad_mean_q + (node.inner * call.p.heads + h) * call.dim;
   };
-  for (int64_t c = 0; c < in_lanes(call.p.dim); c += kLanes) {
+  const int64_t channels = in_lanes(call.p.dim);
+  for_each_vector(channels, [&](RowPart part) {
     int64_t child = last_child;
     const bool goes_on = end_of(nodes[child]) > tile.first + tile.count;
-    V sum = goes_on ? hn::LoadU(f, later_row(nodes[child]) + c) : hn::Zero(f);
+    V sum = goes_on ? part.load(later_row(nodes[child])) : hn::Zero(f);
     for (int64_t l = step.end - 1; l >= step.begin; --l) {
       const int64_t leaf = tile.first + l;
       if (leaf < nodes[child].first_leaf) {
@@ -371,11 +369,11 @@ void share_queries(const Call& call, const LeafTile& tile, const Step& step, int
         sum = hn::Zero(f);
       }
       const V share = hn::Set(f, 1.0f / static_cast<float>(leaf + 1 - nodes[child].first_leaf));
-      sum = hn::MulAdd(hn::LoadU(f, rows[l] + c), share, sum);
-      hn::StoreU(hn::Add(hn::LoadU(f, grad_q[l] + c), sum), f, grad_q[l] + c);
+      sum = hn::MulAdd(part.load(rows[l]), share, sum);
+      part.store(hn::Add(part.load(grad_q[l]), sum), grad_q[l]);
     }
-    if (nodes[child].first_leaf < tile.first) hn::StoreU(sum, f, later_row(nodes[child]) + c);
-  }
+    if (nodes[child].first_leaf < tile.first) part.store(sum, later_row(nodes[child]));
+  });
 }
 
 // Gradients of one step's keys, positions and mean queries.

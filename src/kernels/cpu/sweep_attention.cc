@@ -212,9 +212,7 @@ void scale_rows(const float* factors, int64_t count, int64_t channels, float* co
   for (int64_t r = 0; r < count; ++r) {
     if (factors[r] == 1.0f) continue;
     const V factor = hn::Set(f, factors[r]);
-    for (int64_t c = 0; c < channels; c += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(f, rows[r] + c), factor), f, rows[r] + c);
-    }
+    for_each_vector(channels, [&](RowPart part) { part.store(hn::Mul(part.load(rows[r]), factor), rows[r]); });
   }
 }
 

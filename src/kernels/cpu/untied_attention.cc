@@ -118,14 +118,14 @@ void untied_attend_impl(const Call& call, const LeafRun& run, HeadRange range, S
         const int64_t leaf = tile.first + l;
         call.log_sums[leaf * p.heads + h] = log_sum[l];
         float* y = out.row(leaf, h, seen.rows[l]);
-        for (int64_t c = 0; c < value_channels; c += kLanes) {
-          const V value = hn::Mul(hn::LoadU(f, seen.rows[l] + c), hn::Set(f, inverse[l]));
+        for_each_vector(value_channels, [&](RowPart part) {
+          const V value = hn::Mul(part.load(seen.rows[l]), hn::Set(f, inverse[l]));
           if (streams) {
-            hn::Stream(value, f, y + c);
+            hn::Stream(value, f, y + part.begin);
           } else {
-            hn::StoreU(value, f, y + c);
+            part.store(value, y);
           }
-        }
+        });
         out.finish(leaf, h, y);
       }
     }
@@ -327,9 +327,8 @@ void untied_share_impl(const Call& call, int64_t n, HeadRange range, Scratch& s)
       for (int64_t c = parent.first_child; c < parent.first_child + parent.num_children; ++c) {
         float* row = sums.at(nodes[c], g);
         const V share = hn::Set(f, 1.0f / static_cast<float>(nodes[c].size));
-        for (int64_t i = 0; i < channels; i += kLanes) {
-          hn::StoreU(hn::MulAdd(hn::LoadU(f, row + i), share, hn::LoadU(f, above + i)), f, row + i);
-        }
+        for_each_vector(channels,
+                        [&](RowPart part) { part.store(hn::MulAdd(part.load(row), share, part.load(above)), row); });
         if (!nodes[c].is_leaf() || sums.in_place) continue;
         const Target& tensor = sums.leaves;
         narrow_rows(tensor.storage, row, 0, 1, tensor.dim, const_cast<char*>(tensor.at(nodes[c].first_leaf, g)), 0);

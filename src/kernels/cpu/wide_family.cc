@@ -210,6 +210,7 @@ void wide_attend_impl(const Call& call, WideTile item, HeadRange range, Scratch&
   const F f;
   const AttentionParams& p = call.p;
   const WideFamily family(call, item.node);
+  const int64_t value_channels = in_lanes(p.value_dim);
   Queries queries;
   KeyBlock keys;
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
@@ -235,9 +236,9 @@ void wide_attend_impl(const Call& call, WideTile item, HeadRange range, Scratch&
         const int64_t member = family.member(begin + i + l, h);
         call.log_sums[member] = log_sum[l];
         float* to = call.attended + member * call.value_dim;
-        for (int64_t c = 0; c < in_lanes(p.value_dim); c += kLanes) {
-          hn::StoreU(hn::Mul(hn::LoadU(f, seen.rows[i + l] + c), hn::Set(f, inverse[l])), f, to + c);
-        }
+        for_each_vector(value_channels, [&](RowPart part) {
+          part.store(hn::Mul(part.load(seen.rows[i + l]), hn::Set(f, inverse[l])), to);
+        });
       }
     }
   }
@@ -252,12 +253,10 @@ void pool_children(const WideFamily& family, const Source& source, int64_t head,
   for (int64_t j = 0; j < family.count(); ++j) {
     const float* row = family.read(source, j, head, heads, inner, width, copies);
     const V weight = hn::Set(f, by_size ? static_cast<float>(family.child(j).size) : 1.0f);
-    for (int64_t c = 0; c < channels; c += kLanes) {
-      hn::StoreU(hn::MulAdd(hn::LoadU(f, row + c), weight, hn::LoadU(f, to + c)), f, to + c);
-    }
+    for_each_vector(channels, [&](RowPart part) { part.store(hn::MulAdd(part.load(row), weight, part.load(to)), to); });
   }
   const V scale = hn::Set(f, by_size ? 1.0f / static_cast<float>(family.node.size) : 1.0f);
-  for (int64_t c = 0; c < channels; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(f, to + c), scale), f, to + c);
+  for_each_vector(channels, [&](RowPart part) { part.store(hn::Mul(part.load(to), scale), to); });
 }
 
 void wide_fold_impl(const Call& call, int64_t n, HeadRange range, Scratch& s) {
@@ -313,6 +312,7 @@ void wide_down_impl(const Call& call, WideTile item, HeadRange range, Scratch& s
   const WideFamily family(call, item.node);
   const Target out(call.out, p.storage, p.value_dim);
   const int64_t begin = family.tile_begin(item.tile), end = begin + family.tile_size(item.tile);
+  const int64_t value_channels = in_lanes(p.value_dim);
   for (int64_t h = range.key_begin * call.group; h < range.key_end * call.group; ++h) {
     const int64_t row = family.node.slot * p.heads + h;
     const float pi = family.is_root ? 1.0f : call.crown.pi[row];
@@ -327,9 +327,9 @@ void wide_down_impl(const Call& call, WideTile item, HeadRange range, Scratch& s
       }
       const float* attended = call.attended + family.member(j, h) * call.value_dim;
       float* y = family.target(out, j, h, p.heads, call.crown.y, call.value_dim, s.staged[4]);
-      for (int64_t c = 0; c < in_lanes(p.value_dim); c += kLanes) {
-        hn::StoreU(hn::MulAdd(hn::LoadU(f, attended + c), hn::Set(f, scale), hn::LoadU(f, base + c)), f, y + c);
-      }
+      for_each_vector(value_channels, [&](RowPart part) {
+        part.store(hn::MulAdd(part.load(attended), hn::Set(f, scale), part.load(base)), y);
+      });
       family.finish(out, j, h, y);
     }
   }

@@ -21,7 +21,7 @@ inline constexpr int64_t kLeavesAhead = 16;
 inline bool can_convert(const Source& source) {
   const bool is_half =
       source.storage == Storage::bfloat16 || (source.storage == Storage::float16 && streams_halves<Float16Lanes>);
-  return is_half && source.dim % (2 * kLanes) == 0;
+  return is_half && source.dim % kChannelStep == 0;
 }
 
 // Whether all below a node is done as one family of leaves with lanes of its own (twig-inl.h): subtrees that fit into

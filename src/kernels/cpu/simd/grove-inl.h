@@ -47,12 +47,12 @@ void for_each_family(const Call& call, const Grove& grove, const GroveLevels::Ra
 
 // The mean of the children's rows becomes the parent's.
 template <class Prefetch = NothingAhead>
-HWY_INLINE void pool(const Family& family, const Source& source, int64_t head, int64_t heads, int64_t width, const float* below,
-          float* above, float* copies, Prefetch ahead = {}) {
+HWY_INLINE void pool(const Family& family, const Source& source, int64_t head, int64_t heads, int64_t width,
+                     const float* below, float* above, float* copies, Prefetch ahead = {}) {
   for (int64_t j = 0; j < family.count; ++j) ahead.template step<4>();
   float* to = above + (family.node->slot * heads + head) * width;
   const float scale = 1.0f / static_cast<float>(family.node->size);
-  if (family.all_leaves && !source.is_direct && source.dim % kLanes == 0) {
+  if (family.all_leaves && can_convert(source)) {
     pool_stored(source.storage, source.at(family.leaf[0], head), source.row_bytes(), family.count, scale, source.dim,
                 to);
     return;

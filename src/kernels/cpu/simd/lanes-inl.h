@@ -121,6 +121,32 @@ HWY_INLINE void store_first(V v, float* to, int64_t count) {
   }
 }
 
+// Rows of a multiple of so many channels are taken where they lie, also if their last vector is not full.
+inline constexpr int64_t kChannelStep = kLanes < 8 ? kLanes : 8;
+inline constexpr bool kHasPartVectors = kLanes > kChannelStep;
+
+// A vector of such a row with `rest` channels until its end: what is behind it is read as 0 and not written.
+HWY_INLINE V load_channels(const float* from, int64_t rest) {
+  if constexpr (kHasPartVectors) return hn::MaskedLoad(first_lanes(rest), F(), from);
+  return hn::LoadU(F(), from);
+}
+HWY_INLINE void store_channels(V v, float* to, int64_t rest) {
+  if constexpr (kHasPartVectors) return hn::BlendedStore(v, first_lanes(rest), F(), to);
+  hn::StoreU(v, F(), to);
+}
+
+// Channels [begin, begin + kLanes) of rows, or those that are left.
+struct RowPart {
+  int64_t begin, rest;
+
+  HWY_INLINE V load(const float* row) const { return load_channels(row + begin, rest); }
+  HWY_INLINE void store(V v, float* row) const { store_channels(v, row + begin, rest); }
+};
+template <class Visit>
+HWY_INLINE void for_each_vector(int64_t channels, const Visit& visit) {
+  for (int64_t c = 0; c < channels; c += kLanes) visit(RowPart{c, channels - c});
+}
+
 }  // namespace ramify::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -69,12 +69,11 @@ inline NodeSums value_sums(const Call& call) {
 
 inline void pool_node(const Call& call, const NodeSource& source, const WalkNode& node, int64_t head, float* copies,
                       float* to) {
-  const F f;
   const float scale = 1.0f / static_cast<float>(node.size);
   const int64_t channels = in_lanes(source.leaves.dim);
   const float* rows[kKeyBlock];
   float sizes[kKeyBlock];
-  HWY_ALIGN float part[kMaxDim];
+  HWY_ALIGN float more[kMaxDim];
   for (int64_t j = 0; j < node.num_children; j += kKeyBlock) {
     const int64_t count = std::min(kKeyBlock, node.num_children - j);
     for (int64_t i = 0; i < count; ++i) {
@@ -86,10 +85,8 @@ inline void pool_node(const Call& call, const NodeSource& source, const WalkNode
       pool_rows(rows, sizes, count, scale, channels, to);
       continue;
     }
-    pool_rows(rows, sizes, count, scale, channels, part);
-    for (int64_t c = 0; c < channels; c += kLanes) {
-      hn::StoreU(hn::Add(hn::LoadU(f, to + c), hn::LoadU(f, part + c)), f, to + c);
-    }
+    pool_rows(rows, sizes, count, scale, channels, more);
+    for_each_vector(channels, [&](RowPart part) { part.store(hn::Add(part.load(to), part.load(more)), to); });
   }
 }
 

@@ -60,7 +60,7 @@ HWY_NOINLINE void interleave_rows(const float* const* rows, int64_t channels, fl
   const F f;
   for (int64_t c = 0; c < channels; c += kLanes, blocks += 4 * 4 * kLanes) {
     const auto load = [&](int r) {
-      return Lanes::load(reinterpret_cast<const typename Lanes::Number*>(rows[r]) + c).raw;
+      return Lanes::load_channels(reinterpret_cast<const typename Lanes::Number*>(rows[r]) + c, channels - c).raw;
     };
     __m512 lower = _mm512_setzero_ps(), upper = _mm512_setzero_ps();
     RAMIFY_UNROLL
@@ -236,11 +236,12 @@ inline void dot_few(const float* const* q, int64_t queries, const float* const* 
     for (int64_t j = 0; j < keys; ++j) {
       V s0 = hn::Zero(f), s1 = s0, s2 = s0, s3 = s0;
       for (int64_t c = 0; c < channels; c += kLanes) {
-        const V key = hn::LoadU(f, k[j] + c);
-        s0 = hn::MulAdd(hn::LoadU(f, q0 + c), key, s0);
-        s1 = hn::MulAdd(hn::LoadU(f, q1 + c), key, s1);
-        s2 = hn::MulAdd(hn::LoadU(f, q2 + c), key, s2);
-        s3 = hn::MulAdd(hn::LoadU(f, q3 + c), key, s3);
+        const int64_t rest = channels - c;
+        const V key = load_channels(k[j] + c, rest);
+        s0 = hn::MulAdd(load_channels(q0 + c, rest), key, s0);
+        s1 = hn::MulAdd(load_channels(q1 + c, rest), key, s1);
+        s2 = hn::MulAdd(load_channels(q2 + c, rest), key, s2);
+        s3 = hn::MulAdd(load_channels(q3 + c, rest), key, s3);
       }
       float* at = to + j * to_stride + i;
       const auto sums = hn::Mul(sum_of_blocks(f, sums_in_blocks(s0, s1, s2, s3)), hn::Set(four, scale));
@@ -255,7 +256,7 @@ struct Combination {
   int64_t row_step = 1;
   int64_t term_step = 1;
   const float* const* terms = nullptr;
-  Storage term_storage = Storage::float32;  // what these pointers really lead to; else rows and channels fill all tiles
+  Storage term_storage = Storage::float32;  // what these pointers really lead to; else rows fill all tiles
   int64_t num_terms = 0;
   const int64_t* terms_of_row = nullptr;  // how many of the terms a row needs, not falling; null: all
   const float* row_scale = nullptr;
@@ -263,7 +264,7 @@ struct Combination {
   bool adds = false;            // to what is in out; base is not looked at then
   bool hides = false;           // a term of weight 0 is none: also if it is infinite or NaN
   bool streams = false;         // past the cache: out is aligned and not read soon
-  HalfRows halves;              // instead of out, where they are; channels are whole pairs of vectors then
+  HalfRows halves;              // instead of out, where they are
 };
 
 // Asks for a line of the cache that is going to be written, which a store would wait for.
@@ -288,15 +289,21 @@ HWY_INLINE void prefetch_results(const Combination& p, int64_t r, int64_t c, flo
   }
 }
 
-// Results of a tile into rows of 16 bits, two vectors at once.
+// Results of a tile into rows of 16 bits, two vectors at once where there are two.
 template <class Lanes, int R, int C>
-HWY_INLINE void narrow_tile(Lanes lanes, const V (&sum)[R][C], const HalfRows& to, int64_t r, int64_t c, bool streams) {
+HWY_INLINE void narrow_tile(Lanes lanes, const V (&sum)[R][C], const HalfRows& to, int64_t r, int64_t c, int64_t rest,
+                            bool streams) {
   const hn::Twice<Half> both;
+  if constexpr (C == 1) {
+    RAMIFY_UNROLL
+    for (int i = 0; i < R; ++i) lanes.store_channels(sum[i][0], to.data + (r + i) * to.stride + c, rest);
+    return;
+  }
   uint16_t* row = to.data + r * to.stride + c;
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i, row += to.stride) {
     RAMIFY_UNROLL
-    for (int l = 0; l < C; l += 2) {
+    for (int l = 0; l + 1 < C; l += 2) {
       const auto numbers = lanes.narrow_two(sum[i][l], sum[i][l + 1]);
       if (streams) {
         hn::Stream(numbers, both, row + l * kLanes);
@@ -322,39 +329,48 @@ HWY_INLINE bool has_nan(const V (&sum)[R][C]) {
 // A tile that hides some NaN: every term is looked at only where its weight is not 0. The same bits where all are
 // finite.
 template <class Lanes>
-HWY_NOINLINE void combine_seen(const Combination& p, int64_t r, int64_t rows, int64_t c, int64_t channels,
+HWY_NOINLINE void combine_seen(const Combination& p, int64_t r, int64_t rows, int64_t c, int64_t end,
                                float* const* out) {
   const F f;
   const int64_t num_terms = p.terms_of_row ? p.terms_of_row[r + rows - 1] : p.num_terms;
-  for (int64_t end = r + rows; r < end; ++r) {
-    for (int64_t at = c; at < c + channels; at += kLanes) {
+  for (const int64_t row_end = r + rows; r < row_end; ++r) {
+    for (int64_t at = c; at < end; at += kLanes) {
       V sum = hn::Zero(f);
       for (int64_t s = 0; s < num_terms; ++s) {
         const float weight = p.a[r * p.row_step + s * p.term_step];
         if (weight == 0) continue;
         const auto* term = reinterpret_cast<const typename Lanes::Number*>(p.terms[s]);
-        sum = hn::MulAdd(hn::Set(f, weight), Lanes::load(term + at), sum);
+        sum = hn::MulAdd(hn::Set(f, weight), Lanes::load_channels(term + at, end - at), sum);
       }
       sum = hn::Mul(sum, hn::Set(f, p.row_scale[r]));
       const float* base = p.adds ? out[r] : p.base;
-      if (base) sum = hn::Add(sum, hn::LoadU(f, base + at));
+      if (base) sum = hn::Add(sum, load_channels(base + at, end - at));
       if (!p.halves.data) {
-        hn::StoreU(sum, f, out[r] + at);
+        store_channels(sum, out[r] + at, end - at);
         continue;
       }
       with_lanes(p.halves.storage, [&](auto lanes) {
-        using Number = typename decltype(lanes)::Number;
-        lanes.store(sum, reinterpret_cast<Number*>(p.halves.data + r * p.halves.stride + at));
+        if constexpr (streams_halves<decltype(lanes)>) {
+          lanes.store_channels(sum, p.halves.data + r * p.halves.stride + at, end - at);
+        }
       });
     }
   }
 }
 
-// R rows by C vectors of channels. kStep is row_step where it is a constant, else 0. With every term kLines come
-// nearer.
+// R rows by C vectors of channels; a vector alone may be the last of a row, `rest` channels before its end. kStep is
+// row_step where it is a constant, else 0. With every term kLines come nearer.
 template <class Lanes, int R, int C, int64_t kStep, int kLines, class Prefetch>
-HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* const* out, Prefetch& ahead) {
+HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, int64_t rest, float* const* out,
+                             Prefetch& ahead) {
   const F f;
+  const auto load = [&](const float* row, int l) {
+    return C == 1 ? load_channels(row, rest) : hn::LoadU(f, row + l * kLanes);
+  };
+  const auto store = [&](V v, float* row, int l) {
+    if constexpr (C == 1) return store_channels(v, row, rest);
+    hn::StoreU(v, f, row + l * kLanes);
+  };
   V sum[R][C];
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i) {
@@ -378,7 +394,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     const auto* term = reinterpret_cast<const typename Lanes::Number*>(p.terms[s]) + c;
     V x[C];
     RAMIFY_UNROLL
-    for (int l = 0; l < C; ++l) x[l] = Lanes::load(term + l * kLanes);
+    for (int l = 0; l < C; ++l) x[l] = C == 1 ? Lanes::load_channels(term, rest) : Lanes::load(term + l * kLanes);
     RAMIFY_UNROLL
     for (int i = 0; i < R; ++i) {
       const V weight = hn::Set(f, weight_of(i));
@@ -387,7 +403,8 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     }
     a += term_step, middle += term_step, upper += term_step;
   }
-  if (p.hides && HWY_UNLIKELY(has_nan(sum))) return combine_seen<Lanes>(p, r, R, c, C * kLanes, out);
+  if (p.hides && HWY_UNLIKELY(has_nan(sum)))
+    return combine_seen<Lanes>(p, r, R, c, c + std::min(C * kLanes, rest), out);
   float* to[R];  // and all else is read before the first store, behind which the compiler would read it again
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i) {
@@ -401,7 +418,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
     for (int i = 0; i < R; ++i) {
       RAMIFY_UNROLL
       for (int l = 0; l < C; ++l) {
-        hn::StoreU(hn::Add(sum[i][l], hn::LoadU(f, to[i] + l * kLanes)), f, to[i] + l * kLanes);
+        store(hn::Add(sum[i][l], load(to[i], l)), to[i], l);
       }
     }
     return;
@@ -409,18 +426,16 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
   if (p.base) {
     RAMIFY_UNROLL
     for (int l = 0; l < C; ++l) {
-      const V base = hn::LoadU(f, p.base + c + l * kLanes);
+      const V base = load(p.base + c, l);
       RAMIFY_UNROLL
       for (int i = 0; i < R; ++i) sum[i][l] = hn::Add(sum[i][l], base);
     }
   }
   const bool streams = p.streams;
-  if constexpr (C % 2 == 0) {
-    if (p.halves.data) {
-      return with_lanes(p.halves.storage, [&](auto lanes) {
-        if constexpr (streams_halves<decltype(lanes)>) narrow_tile(lanes, sum, p.halves, r, c, streams);
-      });
-    }
+  if (p.halves.data) {
+    return with_lanes(p.halves.storage, [&](auto lanes) {
+      if constexpr (streams_halves<decltype(lanes)>) narrow_tile(lanes, sum, p.halves, r, c, rest, streams);
+    });
   }
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i) {
@@ -429,7 +444,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, float* 
       if (streams) {
         hn::Stream(sum[i][l], f, to[i] + l * kLanes);
       } else {
-        hn::StoreU(sum[i][l], f, to[i] + l * kLanes);
+        store(sum[i][l], to[i], l);
       }
     }
   }
@@ -445,13 +460,13 @@ template <int R, int64_t kStep = 0, class Lanes = Float32Lanes,
   constexpr int kChannelTile = kManyRegisters && R < 4 ? 4 : 2;  // enough sums for each to be ready when it is needed
   int64_t c = 0;
   for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
-    combine_tile<Lanes, R, kChannelTile, kStep, kLines>(p, r, c, out, ahead);
+    combine_tile<Lanes, R, kChannelTile, kStep, kLines>(p, r, c, channels - c, out, ahead);
   if constexpr (kChannelTile > 2) {  // pairs, since halves are written by two vectors
-    for (; c + 2 * kLanes <= channels; c += 2 * kLanes) combine_tile<Lanes, R, 2, kStep, kLines>(p, r, c, out, ahead);
+    for (; c + 2 * kLanes <= channels; c += 2 * kLanes) {
+      combine_tile<Lanes, R, 2, kStep, kLines>(p, r, c, channels - c, out, ahead);
+    }
   }
-  if constexpr (std::is_same_v<Lanes, Float32Lanes>) {
-    for (; c < channels; c += kLanes) combine_tile<Lanes, R, 1, kStep, kLines>(p, r, c, out, ahead);
-  }
+  for (; c < channels; c += kLanes) combine_tile<Lanes, R, 1, kStep, kLines>(p, r, c, channels - c, out, ahead);
 }
 
 // Returns how many rows are done.

@@ -17,24 +17,45 @@
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
 
-// Channels that loops run over: a row of `dim` rounded up to whole vectors.
+static_assert(kInPlace % kChannelStep == 0);
+
+// Channels that loops run over: all of a row that is taken where it lies, else those of a copy in whole vectors.
 constexpr int64_t in_lanes(int64_t dim) {
-  return (dim + kLanes - 1) / kLanes * kLanes;
+  return dim % kChannelStep == 0 ? dim : (dim + kLanes - 1) / kLanes * kLanes;
 }
 
-// Storage types as vectors: load(p) gives kLanes float32 numbers, store(v, p) takes them. Those of 16 bits can
-// narrow(v), and two vectors into one.
+// Storage types as vectors: load(p) gives kLanes float32 numbers, store(v, p) takes them; load_channels(p, rest) and
+// store_channels(v, p, rest) only those before the end of a row. Those of 16 bits can narrow(v), and two vectors into
+// one.
 using Half = hn::Rebind<uint16_t, F>;
 struct Float32Lanes {
   using Number = float;
   static HWY_INLINE V load(const float* from) { return hn::LoadU(F(), from); }
+  static HWY_INLINE V load_channels(const float* from, int64_t rest) {
+    return HWY_NAMESPACE::load_channels(from, rest);
+  }
   static HWY_INLINE void store(V v, float* to) { hn::StoreU(v, F(), to); }
 };
+
+// Of 16 bits.
+HWY_INLINE hn::Vec<Half> load_half_channels(const void* from, int64_t rest) {
+  const auto* bits = static_cast<const uint16_t*>(from);
+  if constexpr (!kHasPartVectors) return hn::LoadU(Half(), bits);
+  return hn::MaskedLoad(hn::FirstN(Half(), static_cast<size_t>(rest)), Half(), bits);
+}
+HWY_INLINE void store_half_channels(hn::Vec<Half> v, void* to, int64_t rest) {
+  auto* bits = static_cast<uint16_t*>(to);
+  if constexpr (!kHasPartVectors) return hn::StoreU(v, Half(), bits);
+  hn::BlendedStore(v, hn::FirstN(Half(), static_cast<size_t>(rest)), Half(), bits);
+}
 struct BFloat16Lanes {  // the upper half of float32
   using Number = uint16_t;
-  static HWY_INLINE V load(const uint16_t* from) {
-    const hn::RebindToUnsigned<F> u;
-    return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(u, hn::LoadU(Half(), from))));
+  static HWY_INLINE V widen(hn::Vec<Half> v) {
+    return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<F>(), v)));
+  }
+  static HWY_INLINE V load(const uint16_t* from) { return widen(hn::LoadU(Half(), from)); }
+  static HWY_INLINE V load_channels(const uint16_t* from, int64_t rest) {
+    return widen(load_half_channels(from, rest));
   }
   // In the upper halves: to nearest, ties to even; NaN stays NaN.
   static HWY_INLINE auto round(V v) {
@@ -54,6 +75,7 @@ struct BFloat16Lanes {  // the upper half of float32
     return hn::ConcatOdd(both, hn::BitCast(both, round(second)), hn::BitCast(both, round(first)));
   }
   static HWY_INLINE void store(V v, uint16_t* to) { hn::StoreU(narrow(v), Half(), to); }
+  static HWY_INLINE void store_channels(V v, void* to, int64_t rest) { store_half_channels(narrow(v), to, rest); }
 };
 
 // float16 where the processor cannot convert it: Highway's own way truncates and knows no infinity.
@@ -87,6 +109,10 @@ struct Float16Lanes {
     }
     return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<hwy::float16_t, F>(), from));
   }
+  static HWY_INLINE V load_channels(const hwy::float16_t* from, int64_t rest) {
+    if constexpr (!kHasPartVectors) return load(from);
+    return hn::PromoteTo(F(), hn::BitCast(hn::Rebind<hwy::float16_t, F>(), load_half_channels(from, rest)));
+  }
   static HWY_INLINE void store(V v, hwy::float16_t* to) {
     if constexpr (!kConverts) {
       HWY_ALIGN float lanes[kLanes];
@@ -102,6 +128,7 @@ struct Float16Lanes {
   static HWY_INLINE hn::Vec<hn::Twice<Half>> narrow_two(V first, V second) {
     return hn::Combine(hn::Twice<Half>(), narrow(second), narrow(first));
   }
+  static HWY_INLINE void store_channels(V v, void* to, int64_t rest) { store_half_channels(narrow(v), to, rest); }
 };
 
 // run(lanes) with the type of lanes that a storage has.
@@ -230,7 +257,7 @@ struct Source {
   bool is_direct = false;  // rows can be read where they are
 
   Source(const Rows& tensor, Storage s, int64_t d)
-      : rows(tensor), storage(s), dim(d), is_direct(s == Storage::float32 && d % kLanes == 0) {}
+      : rows(tensor), storage(s), dim(d), is_direct(s == Storage::float32 && d % kChannelStep == 0) {}
 
   const char* at(int64_t row, int64_t head) const {
     return static_cast<const char*>(rows.data) + (row * rows.row_stride + head * rows.head_stride) * number_bytes();
@@ -256,21 +283,25 @@ struct Target : Source {
   }
 };
 
-// to = scale · Σ weight[r] rows[r]; C vectors of channels.
+// to = scale · Σ weight[r] rows[r]; C vectors of channels, of which one may be the last of a row, `rest` channels
+// before its end.
 template <int C>
 HWY_INLINE void pool_tile(const float* const* rows, const float* weights, int64_t count, float scale, int64_t c,
-                          float* to) {
+                          int64_t rest, float* to) {
   const F f;
+  const auto load = [&](const float* row, int l) {
+    return C == 1 ? load_channels(row + c, rest) : hn::LoadU(f, row + c + l * kLanes);
+  };
   V sum[C];
   for (int l = 0; l < C; ++l) sum[l] = hn::Zero(f);
   if (weights) {
     for (int64_t r = 0; r < count; ++r) {
       const V weight = hn::Set(f, weights[r]);
-      for (int l = 0; l < C; ++l) sum[l] = hn::MulAdd(hn::LoadU(f, rows[r] + c + l * kLanes), weight, sum[l]);
+      for (int l = 0; l < C; ++l) sum[l] = hn::MulAdd(load(rows[r], l), weight, sum[l]);
     }
   } else {
     for (int64_t r = 0; r < count; ++r) {
-      for (int l = 0; l < C; ++l) sum[l] = hn::Add(sum[l], hn::LoadU(f, rows[r] + c + l * kLanes));
+      for (int l = 0; l < C; ++l) sum[l] = hn::Add(sum[l], load(rows[r], l));
     }
   }
   for (int l = 0; l < C; ++l) hn::StoreU(hn::Mul(sum[l], hn::Set(f, scale)), f, to + c + l * kLanes);
@@ -280,11 +311,11 @@ HWY_INLINE void pool_tile(const float* const* rows, const float* weights, int64_
 inline void pool_rows(const float* const* rows, const float* weights, int64_t count, float scale, int64_t channels,
                       float* to) {
   int64_t c = 0;
-  for (; c + 4 * kLanes <= channels; c += 4 * kLanes) pool_tile<4>(rows, weights, count, scale, c, to);
-  for (; c < channels; c += kLanes) pool_tile<1>(rows, weights, count, scale, c, to);
+  for (; c + 4 * kLanes <= channels; c += 4 * kLanes) pool_tile<4>(rows, weights, count, scale, c, channels - c, to);
+  for (; c < channels; c += kLanes) pool_tile<1>(rows, weights, count, scale, c, channels - c, to);
 }
 
-// The mean of neighbouring rows in their storage; dim is a multiple of kLanes.
+// The mean of neighbouring rows in their storage; dim is a multiple of kChannelStep.
 template <class Lanes>
 inline void pool_stored_of(const char* from, int64_t stride, int64_t count, float scale, int64_t dim, float* to) {
   using Number = typename Lanes::Number;
@@ -293,7 +324,7 @@ inline void pool_stored_of(const char* from, int64_t stride, int64_t count, floa
     V sum = hn::Zero(f);
     const char* row = from + c * static_cast<int64_t>(sizeof(Number));
     for (int64_t r = 0; r < count; ++r, row += stride) {
-      sum = hn::Add(sum, Lanes::load(reinterpret_cast<const Number*>(row)));
+      sum = hn::Add(sum, Lanes::load_channels(reinterpret_cast<const Number*>(row), dim - c));
     }
     hn::StoreU(hn::Mul(sum, hn::Set(f, scale)), f, to + c);
   }
@@ -306,7 +337,7 @@ inline void pool_stored(Storage storage, const char* from, int64_t stride, int64
 HWY_INLINE V dot_lanes(const float* a, const float* b, int64_t channels) {
   const F f;
   V sum = hn::Zero(f);
-  for (int64_t c = 0; c < channels; c += kLanes) sum = hn::MulAdd(hn::LoadU(f, a + c), hn::LoadU(f, b + c), sum);
+  for_each_vector(channels, [&](RowPart part) { sum = hn::MulAdd(part.load(a), part.load(b), sum); });
   return sum;
 }
 inline float dot_row(const float* a, const float* b, int64_t channels) {

@@ -159,9 +159,8 @@ class KeyGradients {
       for (int64_t g = range_.key_begin; g < range_.key_end; ++g) {
         const float* above = parent.parent < 0 ? zeros_ : sums->at(parent, g);
         float* row = sums->at(node, g);
-        for (int64_t c = 0; c < channels; c += kLanes) {
-          hn::StoreU(hn::MulAdd(hn::LoadU(f, row + c), share, hn::LoadU(f, above + c)), f, row + c);
-        }
+        for_each_vector(channels,
+                        [&](RowPart part) { part.store(hn::MulAdd(part.load(row), share, part.load(above)), row); });
         if (!node.is_leaf() || sums->in_place) continue;
         const Target& to = sums->leaves;
         narrow_rows(to.storage, row, 0, 1, to.dim, const_cast<char*>(to.at(node.first_leaf, g)), 0);

@@ -101,9 +101,8 @@ inline void weigh_scores(const Call& call, const KeyBlock& keys, Seen& seen, flo
     if (factor[l] == 1.0f) continue;
     const V scale = hn::Set(f, factor[l]);
     float* row = seen.rows[l];
-    for (int64_t c = 0; c < in_lanes(call.p.value_dim); c += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(f, row + c), scale), f, row + c);
-    }
+    const int64_t channels = in_lanes(call.p.value_dim);
+    for_each_vector(channels, [&](RowPart part) { part.store(hn::Mul(part.load(row), scale), row); });
   }
 }
 
