@@ -50,40 +50,52 @@ struct RowSums {
   float* upper = nullptr;
 };
 
+#if HWY_TARGET <= HWY_AVX3
+// interleave_rows of sixteen channels from c on: those of four rows at once, whose 128-bit blocks are then exchanged.
+// Of the last vector of a row `rest` channels are there.
+template <class Lanes, bool kIsPart>
+HWY_INLINE void interleave_vector(const float* const* rows, int64_t c, int64_t rest, float* blocks,
+                                  const RowSums& sums) {
+  const F f;
+  const auto load = [&](int r) {
+    const auto* row = reinterpret_cast<const typename Lanes::Number*>(rows[r]) + c;
+    return (kIsPart ? Lanes::load_channels(row, rest) : Lanes::load(row)).raw;
+  };
+  __m512 lower = _mm512_setzero_ps(), upper = _mm512_setzero_ps();
+  RAMIFY_UNROLL
+  for (int g = 0; g < 4; ++g) {
+    const __m512 row0 = load(g), row1 = load(g + 4), row2 = load(g + 8), row3 = load(g + 12);
+    const __m512 low01 = _mm512_shuffle_f32x4(row0, row1, 0x44), up01 = _mm512_shuffle_f32x4(row0, row1, 0xee);
+    const __m512 low23 = _mm512_shuffle_f32x4(row2, row3, 0x44), up23 = _mm512_shuffle_f32x4(row2, row3, 0xee);
+    float* to = blocks + g * kLanes;
+    _mm512_store_ps(to, _mm512_shuffle_f32x4(low01, low23, 0x88));
+    _mm512_store_ps(to + 4 * kLanes, _mm512_shuffle_f32x4(low01, low23, 0xdd));
+    _mm512_store_ps(to + 8 * kLanes, _mm512_shuffle_f32x4(up01, up23, 0x88));
+    _mm512_store_ps(to + 12 * kLanes, _mm512_shuffle_f32x4(up01, up23, 0xdd));
+    lower = _mm512_add_ps(lower, _mm512_add_ps(row0, row1));
+    upper = _mm512_add_ps(upper, _mm512_add_ps(row2, row3));
+  }
+  const V scale = hn::Set(f, sums.scale);
+  if (sums.upper) {
+    hn::StoreU(hn::Mul(V{lower}, scale), f, sums.to + c);
+    hn::StoreU(hn::Mul(V{upper}, scale), f, sums.upper + c);
+  } else if (sums.to) {
+    hn::StoreU(hn::Mul(hn::Add(V{lower}, V{upper}), scale), f, sums.to + c);
+  }
+}
+#endif
+
 // kLanes rows, interleaved so that dot_blocks can use whole vectors without transposing: for every four channels there
 // are four vectors, and vector g holds those channels of rows g, g + 4, g + 8, ... `rows` really lead to numbers of
-// Lanes.
+// Lanes. Out of line it has all registers.
 template <class Lanes = Float32Lanes>
 HWY_NOINLINE void interleave_rows(const float* const* rows, int64_t channels, float* blocks, RowSums sums = {}) {
 #if HWY_TARGET <= HWY_AVX3
-  // Sixteen channels of four rows at once, whose 128-bit blocks are then exchanged. Out of line it has all registers.
-  const F f;
-  for (int64_t c = 0; c < channels; c += kLanes, blocks += 4 * 4 * kLanes) {
-    const auto load = [&](int r) {
-      return Lanes::load_channels(reinterpret_cast<const typename Lanes::Number*>(rows[r]) + c, channels - c).raw;
-    };
-    __m512 lower = _mm512_setzero_ps(), upper = _mm512_setzero_ps();
-    RAMIFY_UNROLL
-    for (int g = 0; g < 4; ++g) {
-      const __m512 row0 = load(g), row1 = load(g + 4), row2 = load(g + 8), row3 = load(g + 12);
-      const __m512 low01 = _mm512_shuffle_f32x4(row0, row1, 0x44), up01 = _mm512_shuffle_f32x4(row0, row1, 0xee);
-      const __m512 low23 = _mm512_shuffle_f32x4(row2, row3, 0x44), up23 = _mm512_shuffle_f32x4(row2, row3, 0xee);
-      float* to = blocks + g * kLanes;
-      _mm512_store_ps(to, _mm512_shuffle_f32x4(low01, low23, 0x88));
-      _mm512_store_ps(to + 4 * kLanes, _mm512_shuffle_f32x4(low01, low23, 0xdd));
-      _mm512_store_ps(to + 8 * kLanes, _mm512_shuffle_f32x4(up01, up23, 0x88));
-      _mm512_store_ps(to + 12 * kLanes, _mm512_shuffle_f32x4(up01, up23, 0xdd));
-      lower = _mm512_add_ps(lower, _mm512_add_ps(row0, row1));
-      upper = _mm512_add_ps(upper, _mm512_add_ps(row2, row3));
-    }
-    const V scale = hn::Set(f, sums.scale);
-    if (sums.upper) {
-      hn::StoreU(hn::Mul(V{lower}, scale), f, sums.to + c);
-      hn::StoreU(hn::Mul(V{upper}, scale), f, sums.upper + c);
-    } else if (sums.to) {
-      hn::StoreU(hn::Mul(hn::Add(V{lower}, V{upper}), scale), f, sums.to + c);
-    }
+  int64_t c = 0;
+  for (; c + kLanes <= channels; c += kLanes, blocks += 4 * 4 * kLanes) {
+    interleave_vector<Lanes, false>(rows, c, kLanes, blocks, sums);
   }
+  if (c < channels) interleave_vector<Lanes, true>(rows, c, channels - c, blocks, sums);
 #else
   const F f;
   for (int64_t c = 0; c < channels; c += 4, blocks += 4 * kLanes) {
@@ -314,20 +326,18 @@ HWY_INLINE void narrow_tile(Lanes lanes, const V (&sum)[R][C], const HalfRows& t
   }
 }
 
-template <int R, int C>
-HWY_INLINE bool has_nan(const V (&sum)[R][C]) {
-  V parts[4] = {hn::Zero(F()), hn::Zero(F()), hn::Zero(F()), hn::Zero(F())};  // of each other independent
+// Whether all numbers that a tile adds are finite. One row tells: whatever its weights, a term that is NaN or infinite
+// makes its sum so, too.
+template <int C>
+HWY_INLINE bool are_finite(const V (&row)[C]) {
+  V zero = hn::Zero(F());
   RAMIFY_UNROLL
-  for (int i = 0; i < R; ++i) {
-    RAMIFY_UNROLL
-    for (int l = 0; l < C; ++l) parts[(i * C + l) % 4] = hn::Add(parts[(i * C + l) % 4], sum[i][l]);
-  }
-  const V all = hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3]));
-  return !hn::AllTrue(F(), hn::Eq(all, all));
+  for (int l = 0; l < C; ++l) zero = hn::MulAdd(row[l], hn::Zero(F()), zero);
+  return hn::AllTrue(F(), hn::Eq(zero, hn::Zero(F())));
 }
 
-// A tile that hides some NaN: every term is looked at only where its weight is not 0. The same bits where all are
-// finite.
+// A tile some of whose terms are not finite: they count only where their weight is not 0. Other rows and channels get the
+// same bits as without them.
 template <class Lanes>
 HWY_NOINLINE void combine_seen(const Combination& p, int64_t r, int64_t rows, int64_t c, int64_t end,
                                float* const* out) {
@@ -403,8 +413,9 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, int64_t
     }
     a += term_step, middle += term_step, upper += term_step;
   }
-  if (p.hides && HWY_UNLIKELY(has_nan(sum)))
+  if (p.hides && HWY_UNLIKELY(!are_finite(sum[0]))) {
     return combine_seen<Lanes>(p, r, R, c, c + std::min(C * kLanes, rest), out);
+  }
   float* to[R];  // and all else is read before the first store, behind which the compiler would read it again
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i) {
@@ -450,13 +461,22 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, int64_t
   }
 }
 
-template <int R, int64_t kStep = 0, class Lanes = Float32Lanes,
-          int kLines = R == kRowTile
-                           ? 1
-                           : R<4 ? 4 : 2,  // the fewer rows the fewer steps
-                               class Prefetch>
-                                 HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels,
-                                                                  float* const* out, Prefetch& ahead) {
+// Lines that come nearer with every term: the fewer rows the fewer steps.
+template <int R>
+inline constexpr int kLinesOfTile = R == kRowTile ? 1
+                                    : R < 4       ? 4
+                                                  : 2;
+
+// A vector that is left of rows of 16 bits, out of line: their tiles would get fewer registers beside it.
+template <int R, int64_t kStep, class Lanes>
+HWY_NOINLINE void combine_rest(const Combination& p, int64_t r, int64_t c, int64_t rest, float* const* out) {
+  NothingAhead nothing;
+  combine_tile<Lanes, R, 1, kStep, 1>(p, r, c, rest, out, nothing);
+}
+
+template <int R, int64_t kStep = 0, class Lanes = Float32Lanes, int kLines = kLinesOfTile<R>, class Prefetch>
+HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channels, float* const* out,
+                                 Prefetch& ahead) {
   constexpr int kChannelTile = kManyRegisters && R < 4 ? 4 : 2;  // enough sums for each to be ready when it is needed
   int64_t c = 0;
   for (; c + kChannelTile * kLanes <= channels; c += kChannelTile * kLanes)
@@ -466,7 +486,13 @@ template <int R, int64_t kStep = 0, class Lanes = Float32Lanes,
       combine_tile<Lanes, R, 2, kStep, kLines>(p, r, c, channels - c, out, ahead);
     }
   }
-  for (; c < channels; c += kLanes) combine_tile<Lanes, R, 1, kStep, kLines>(p, r, c, channels - c, out, ahead);
+  for (; c < channels; c += kLanes) {
+    if constexpr (std::is_same_v<Lanes, Float32Lanes>) {
+      combine_tile<Lanes, R, 1, kStep, kLines>(p, r, c, channels - c, out, ahead);
+    } else {
+      combine_rest<R, kStep, Lanes>(p, r, c, channels - c, out);
+    }
+  }
 }
 
 // Returns how many rows are done.

@@ -319,15 +319,15 @@ inline void pool_rows(const float* const* rows, const float* weights, int64_t co
 template <class Lanes>
 inline void pool_stored_of(const char* from, int64_t stride, int64_t count, float scale, int64_t dim, float* to) {
   using Number = typename Lanes::Number;
-  const F f;
-  for (int64_t c = 0; c < dim; c += kLanes) {
-    V sum = hn::Zero(f);
+  const auto pool = [&](int64_t c, const auto& load) {
+    V sum = hn::Zero(F());
     const char* row = from + c * static_cast<int64_t>(sizeof(Number));
-    for (int64_t r = 0; r < count; ++r, row += stride) {
-      sum = hn::Add(sum, Lanes::load_channels(reinterpret_cast<const Number*>(row), dim - c));
-    }
-    hn::StoreU(hn::Mul(sum, hn::Set(f, scale)), f, to + c);
-  }
+    for (int64_t r = 0; r < count; ++r, row += stride) sum = hn::Add(sum, load(reinterpret_cast<const Number*>(row)));
+    hn::StoreU(hn::Mul(sum, hn::Set(F(), scale)), F(), to + c);
+  };
+  int64_t c = 0;
+  for (; c + kLanes <= dim; c += kLanes) pool(c, [](const Number* row) { return Lanes::load(row); });
+  if (c < dim) pool(c, [&](const Number* row) { return Lanes::load_channels(row, dim - c); });
 }
 inline void pool_stored(Storage storage, const char* from, int64_t stride, int64_t count, float scale, int64_t dim,
                         float* to) {
