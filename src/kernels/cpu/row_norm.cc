@@ -139,6 +139,7 @@ void norm_backward_rows(const NormParams& p, const NormBackward& b, int64_t begi
 // The same for rows of a few whole vectors, which stay in registers.
 template <int Vectors>
 struct NormRow {
+  NormRow() {}  // the compiler's own would not be of the instruction set, and could not have NEON's vectors
   V at[Vectors];
 };
 

@@ -7,6 +7,7 @@
 #define RAMIFY_CPU_SIMD_ROWS_INL_H_
 #endif
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -104,7 +105,7 @@ struct Float16Lanes {
   static HWY_INLINE V load(const hwy::float16_t* from) {
     if constexpr (!kConverts) {
       HWY_ALIGN float lanes[kLanes];
-      for (int64_t l = 0; l < kLanes; ++l) lanes[l] = from_float16(from[l].bits);
+      for (int64_t l = 0; l < kLanes; ++l) lanes[l] = from_float16(std::bit_cast<uint16_t>(from[l]));
       return hn::Load(F(), lanes);
     }
     return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<hwy::float16_t, F>(), from));
@@ -117,7 +118,7 @@ struct Float16Lanes {
     if constexpr (!kConverts) {
       HWY_ALIGN float lanes[kLanes];
       hn::Store(v, F(), lanes);
-      for (int64_t l = 0; l < kLanes; ++l) to[l].bits = to_float16(lanes[l]);
+      for (int64_t l = 0; l < kLanes; ++l) to[l] = std::bit_cast<Number>(to_float16(lanes[l]));
       return;
     }
     hn::StoreU(hn::DemoteTo(hn::Rebind<hwy::float16_t, F>(), v), hn::Rebind<hwy::float16_t, F>(), to);
