@@ -1,0 +1,5 @@
+# Linux on arm64, cross-compiled on Debian with the packages that CONTRIBUTING.md names; what is built runs in QEMU.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
