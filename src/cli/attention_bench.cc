@@ -2,16 +2,15 @@
 #include "attention_bench.h"
 
 #include <ATen/Parallel.h>
-#include <fmt/core.h>
 #include <torch/version.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <string_view>
 
 #include "attention_contenders.h"
 #include "floors.h"
 #include "machine_rates.h"
+#include "notes.h"
 
 namespace ramify::cli {
 namespace {
@@ -20,13 +19,13 @@ namespace {
 class Progress {
  public:
   explicit Progress(int64_t tokens) : tokens_(tokens) {
-    if (!terminal_) fmt::print(stderr, "bench: {} tokens\n", tokens_);
+    if (!terminal_) tell("bench: {} tokens\n", tokens_);
   }
   ~Progress() {
-    if (terminal_) fmt::print(stderr, "\r\033[K");
+    if (terminal_) tell("\r\033[K");
   }
   void show(std::string_view what) const {
-    if (terminal_) fmt::print(stderr, "\r\033[Kbench: {} tokens: {}", tokens_, what);
+    if (terminal_) tell("\r\033[Kbench: {} tokens: {}", tokens_, what);
   }
 
  private:

@@ -1,7 +1,5 @@
 #include "command_line.h"
 
-#include <fmt/core.h>
-
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -13,6 +11,7 @@
 
 #include "commands.h"
 #include "exit_status.h"
+#include "notes.h"
 #include "ramify/version.h"
 #include "usage_errors.h"
 
@@ -21,7 +20,7 @@ namespace {
 constexpr int kFailed = 1, kBadUsage = 2;
 
 int complain(const std::string& message, int status) {
-  fmt::print(stderr, "ramify: {}\n", message);
+  ramify::cli::tell("ramify: {}\n", message);
   return status;
 }
 

@@ -11,6 +11,7 @@
 #include "io/atomic_file.h"
 #include "line_output.h"
 #include "model_commands.h"
+#include "notes.h"
 #include "progress_line.h"
 #include "published_model.h"
 #include "report/html.h"
@@ -137,7 +138,7 @@ int run(const CompareCommand& command) {
   const compare::Comparison comparison = compare::compare(model, train, test, variants, options);
   line.clear();
   if (train::InterruptGuard::caught() != 0) {
-    fmt::print(stderr, "interrupted\n");
+    tell("interrupted\n");
     return interrupted_status();
   }
   nlohmann::json json = comparison.to_json();
@@ -154,7 +155,7 @@ int run(const CompareCommand& command) {
   if (html_file) {
     html_file->write(report::swap_page(json));
     html_file->commit();
-    fmt::print(stderr, "the page is {}\n", command.html);
+    tell("the page is {}\n", command.html);
   }
   return 0;
 }
@@ -172,7 +173,7 @@ extern "C" int ramify_run_compare(const ramify::cli::CompareCommand& given) {
   try {
     return ramify::cli::run(command);
   } catch (const ramify::train::Interrupted&) {
-    fmt::print(stderr, "interrupted\n");
+    ramify::cli::tell("interrupted\n");
     return ramify::cli::interrupted_status();
   }
 }

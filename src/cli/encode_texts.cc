@@ -11,6 +11,7 @@
 #include "model_commands.h"
 #include "models/tensor_file.h"
 #include "models/text_embedder.h"
+#include "notes.h"
 #include "progress_line.h"
 #include "published_model.h"
 #include "report/html.h"
@@ -125,13 +126,13 @@ class Encoding {
     }
     line_.clear();
     if (train::InterruptGuard::caught() != 0) {
-      fmt::print(stderr, "interrupted\n");
+      tell("interrupted\n");
       return interrupted_status();
     }
     output_.commit(command_.pooling == "none");
     if (cut_ > 0) {
-      fmt::print(stderr, "{} of {} texts {} cut off at {} tokens\n", report::with_commas(cut_),
-                 report::with_commas(static_cast<int64_t>(done_)), cut_ == 1 ? "was" : "were", max_tokens_);
+      tell("{} of {} texts {} cut off at {} tokens\n", report::with_commas(cut_),
+           report::with_commas(static_cast<int64_t>(done_)), cut_ == 1 ? "was" : "were", max_tokens_);
     }
     return 0;
   }

@@ -10,6 +10,7 @@
 #include "generation_commands.h"
 #include "io/input_file.h"
 #include "models/generation.h"
+#include "notes.h"
 #include "published_model.h"
 #include "report/html.h"
 #include "text/detokenizer.h"
@@ -86,7 +87,7 @@ class Writing {
     try {
       for (int64_t i = 0; i < command_.samples && train::InterruptGuard::caught() == 0; ++i) write(i);
     } catch (const train::Interrupted&) {
-      fmt::print(stderr, "interrupted while the prompt was read\n");
+      tell("interrupted while the prompt was read\n");
     }
     return train::InterruptGuard::caught() == 0 ? 0 : interrupted_status();
   }
@@ -169,9 +170,9 @@ class Writing {
   void report(const models::Generation& done, int64_t bytes, const std::string& written) const {
     const double speed = done.seconds > 0 ? static_cast<double>(done.tokens) / done.seconds : 0;
     if (!command_.json) {
-      fmt::print(stderr, "{} tokens, {:.1f} tokens/s; prompt of {} in {:.3f} s; cache {} ({}){}\n", done.tokens, speed,
-                 prompt_.ids.size(), prompt_seconds_, report::bytes_text(static_cast<double>(bytes)), cache_text(),
-                 done.end == models::Generation::End::stopped ? "; interrupted" : "");
+      tell("{} tokens, {:.1f} tokens/s; prompt of {} in {:.3f} s; cache {} ({}){}\n", done.tokens, speed,
+           prompt_.ids.size(), prompt_seconds_, report::bytes_text(static_cast<double>(bytes)), cache_text(),
+           done.end == models::Generation::End::stopped ? "; interrupted" : "");
       return;
     }
     const char* end = done.end == models::Generation::End::text     ? "end of text"

@@ -17,6 +17,7 @@
 #include "inspect_report.h"
 #include "inspect_tree.h"
 #include "io/atomic_file.h"
+#include "notes.h"
 #include "number_checks.h"
 #include "progress_line.h"
 #include "report/tree.h"
@@ -169,7 +170,7 @@ void run(const InspectOptions& options) {
   const Survey survey = survey_records(options, compiler);
   inspection.statistics = survey.statistics;
   inspection.bad = survey.bad;
-  for (const std::string& message : inspection.bad.messages) fmt::print(stderr, "ramify: skipped {}\n", message);
+  for (const std::string& message : inspection.bad.messages) tell("ramify: skipped {}\n", message);
   if (options.throughput) inspection.throughput = measure(options, compiler);
   write_results(options, inspection, survey);
 }

@@ -4,9 +4,9 @@
 #include <fmt/core.h>
 
 #include <cmath>
-#include <cstdio>
 #include <stdexcept>
 
+#include "notes.h"
 #include "progress_line.h"
 #include "report/html.h"
 #include "torch_settings.h"
@@ -94,7 +94,7 @@ int run_train_language(const TrainLanguageCommand& command, const train::Replica
                                            : train::train_language({}, options, silence);
   if (result.outcome == train::Outcome::interrupted) {
     if (is_first) {
-      fmt::print(stderr, "interrupted; saved. Go on with: ramify train-lm --resume --out {}\n", command.out);
+      tell("interrupted; saved. Go on with: ramify train-lm --resume --out {}\n", command.out);
     }
     return interrupted_status();
   }
@@ -109,7 +109,7 @@ int run_train_language(const TrainLanguageCommand& command, const train::Replica
     fmt::print("{:<8}{:>10} tokens  loss {:.4f}  perplexity {:.5g}\n", split, score["tokens"].get<int64_t>(),
                score["loss"].get<double>(), score["perplexity"].get<double>());
   }
-  fmt::print(stderr, "saved in {}\n", command.out);
+  tell("saved in {}\n", command.out);
   return 0;
 }
 

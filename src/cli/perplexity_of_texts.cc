@@ -8,6 +8,7 @@
 
 #include "generation_commands.h"
 #include "models/language_loss.h"
+#include "notes.h"
 #include "progress_line.h"
 #include "published_model.h"
 #include "report/html.h"
@@ -47,7 +48,7 @@ class Foretelling {
       train::Interrupted::throw_if_caught();
     } catch (const train::Interrupted&) {
       line_.clear();
-      fmt::print(stderr, "interrupted\n");
+      tell("interrupted\n");
       return interrupted_status();
     }
     line_.clear();
@@ -116,7 +117,7 @@ class Foretelling {
     }
     fmt::print("perplexity {:.4f} over {} tokens in {} sequences of at most {}; attention: {}\n", score.perplexity(),
                report::with_commas(score.tokens), report::with_commas(score.sequences), context_, describe(plan_));
-    if (cut_ > 0) fmt::print(stderr, "{} texts were cut off at {} tokens\n", report::with_commas(cut_), context_);
+    if (cut_ > 0) tell("{} texts were cut off at {} tokens\n", report::with_commas(cut_), context_);
   }
 
   const PerplexityCommand& command_;

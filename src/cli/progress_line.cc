@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "notes.h"
+
 namespace ramify::cli {
 namespace {
 
@@ -39,25 +41,25 @@ bool ProgressLine::is_due() {
 void ProgressLine::show(const std::string& head, double share, const std::string& tail) {
   if (!is_due()) return;
   if (!terminal_) {
-    fmt::print(stderr, "{}  {}{}\n", head, share >= 0 ? fmt::format("{:3.0f}%  ", 100 * share) : "", tail);
+    tell("{}  {}{}\n", head, share >= 0 ? fmt::format("{:3.0f}%  ", 100 * share) : "", tail);
     return;
   }
   const size_t width = terminal_width(STDERR_FILENO, 80) - 1;
   std::string line = fmt::format("{}  {}  {}", head, share >= 0 ? bar(share) : "", tail);
   if (line.size() > width) line = fmt::format("{}  {:.0f}%  {}", head, 100 * std::max(share, 0.0), tail);
-  fmt::print(stderr, "\r\033[K{}", line.substr(0, width));
+  tell("\r\033[K{}", line.substr(0, width));
   std::fflush(stderr);
   shown_ = true;
 }
 
 void ProgressLine::print(const std::string& text) {
   clear();
-  fmt::print(stderr, "{}\n", text);
+  tell("{}\n", text);
 }
 
 void ProgressLine::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\033[K");
+  tell("\r\033[K");
   std::fflush(stderr);
   shown_ = false;
 }

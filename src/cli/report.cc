@@ -16,6 +16,7 @@
 
 #include "commands.h"
 #include "io/atomic_file.h"
+#include "notes.h"
 
 namespace ramify::cli {
 namespace {
@@ -65,7 +66,7 @@ void run(const ReportOptions& options) {
   const std::vector<std::filesystem::path> folders(options.folders.begin(), options.folders.end());
   const std::vector<report::Run> runs = report::read_runs(folders);
   for (const report::Run& run : runs) {
-    for (const std::string& note : run.notes) fmt::print(stderr, "ramify: report: {}: {}\n", run.name, note);
+    for (const std::string& note : run.notes) tell("ramify: report: {}: {}\n", run.name, note);
   }
   const std::string path = page_path(options);
   io::write_file_atomic(path, report::report_page(runs));

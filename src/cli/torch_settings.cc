@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <fmt/core.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "notes.h"
 #include "train/interrupt.h"
 
 namespace ramify::cli {
@@ -50,7 +50,7 @@ int run_with_replicas(const Launch& launch, const std::function<int(const train:
     try {
       return run({});
     } catch (const train::Interrupted&) {
-      fmt::print(stderr, "interrupted\n");
+      tell("interrupted\n");
       return interrupted_status();
     }
   }
@@ -58,7 +58,7 @@ int run_with_replicas(const Launch& launch, const std::function<int(const train:
   const train::InterruptGuard until_reported;  // torchrun ends the others when one has ended
   const auto fail = [&](const std::string& message, int status) {
     if (replicas.group()->is_first_to_report()) {
-      fmt::print(stderr, "ramify: process {} of {}: {}\n", replicas.rank(), replicas.size(), message);
+      tell("ramify: process {} of {}: {}\n", replicas.rank(), replicas.size(), message);
     }
     replicas.group()->leave();
     return status;

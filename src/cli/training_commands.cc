@@ -5,13 +5,13 @@
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 
-#include <cstdio>
 #include <optional>
 #include <stdexcept>
 
 #include "io/atomic_file.h"
 #include "io/error.h"
 #include "line_output.h"
+#include "notes.h"
 #include "progress_line.h"
 #include "report/html.h"
 #include "torch_settings.h"
@@ -169,7 +169,7 @@ int run_train(const TrainCommand& command, const train::Replicas& replicas) {
   const train::RunResult result =
       is_first ? train::train(settings_of(command), options, progress) : train::train({}, options, silence);
   if (result.outcome == train::Outcome::interrupted) {
-    if (is_first) fmt::print(stderr, "interrupted; saved. Go on with: ramify train --resume --out {}\n", command.out);
+    if (is_first) tell("interrupted; saved. Go on with: ramify train --resume --out {}\n", command.out);
     return interrupted_status();
   }
   if (!is_first) return 0;
@@ -180,7 +180,7 @@ int run_train(const TrainCommand& command, const train::Replicas& replicas) {
   for (const char* split : {"valid", "test"}) {
     if (result.evaluation.contains(split)) print_scores(split, result.evaluation[split]);
   }
-  fmt::print(stderr, "saved in {}; look at it with: ramify report {}\n", command.out, command.out);
+  tell("saved in {}; look at it with: ramify report {}\n", command.out, command.out);
   return 0;
 }
 
@@ -207,13 +207,12 @@ int run_eval(UseCommand command) {
                             bad);
   line.clear();
   if (train::InterruptGuard::caught() != 0) {
-    fmt::print(stderr, "interrupted\n");
+    tell("interrupted\n");
     return interrupted_status();
   }
   if (bad.count > 0) {
-    fmt::print(stderr, "{} skipped, first: {}\n",
-               bad.count == 1 ? "1 bad record was" : fmt::format("{} bad records were", bad.count),
-               bad.messages.front());
+    tell("{} skipped, first: {}\n", bad.count == 1 ? "1 bad record was" : fmt::format("{} bad records were", bad.count),
+         bad.messages.front());
   }
   if (command.json) {
     fmt::print("{}\n", scores.dump(2));
@@ -243,12 +242,11 @@ int run_predict(UseCommand command) {
       [&](const nlohmann::json& result) { output.write(result.dump()); });
   line.clear();
   if (train::InterruptGuard::caught() != 0) {
-    fmt::print(stderr, "interrupted\n");
+    tell("interrupted\n");
     return interrupted_status();
   }
   output.commit();
-  if (bad > 0)
-    fmt::print(stderr, "{} bad record{} an error instead of a prediction\n", bad, bad == 1 ? " has" : "s have");
+  if (bad > 0) tell("{} bad record{} an error instead of a prediction\n", bad, bad == 1 ? " has" : "s have");
   return 0;
 }
 
@@ -257,7 +255,7 @@ int unless_interrupted(int (*run)(UseCommand), const UseCommand& command) {
   try {
     return run(command);
   } catch (const train::Interrupted&) {
-    fmt::print(stderr, "interrupted\n");
+    tell("interrupted\n");
     return interrupted_status();
   }
 }

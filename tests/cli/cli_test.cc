@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/program.h"
+#include "generators/temporary_folder.h"
 #include "ramify/version.h"
 
 namespace ramify {
@@ -62,6 +63,22 @@ TEST(CommandLine, OutputThatCannotBeWrittenIsAnError) {
   }
   EXPECT_EQ(run("flops --tokens 12 2>&1 > /dev/full").output,
             "ramify: standard output: cannot write: No space left on device\n");
+}
+
+TEST(CommandLine, StandardErrorThatCannotBeWrittenChangesNothing) {
+  if (run_shell("test -c /dev/full").exit_code != 0) GTEST_SKIP() << "there is no /dev/full";
+  const testing::TemporaryFolder folder;
+  const std::string records = folder.write("a.jsonl", "{\"x\": 1}\n{broken\n");
+  const std::string commands[] = {"trian", "flops --tokens 0", "flops --tokens 12 --colour", "report " + folder.path(),
+                                  "inspect --on-bad skip " + records};
+  for (const std::string& arguments : commands) {
+    const ProgramRun wanted = run(arguments + " 2>/dev/null");
+    for (const std::string error : {" 2>/dev/full", " 2>&-"}) {
+      const ProgramRun result = run(arguments + error);
+      EXPECT_EQ(result.exit_code, wanted.exit_code) << arguments << error;
+      EXPECT_EQ(result.output, wanted.output) << arguments << error;
+    }
+  }
 }
 
 TEST(CommandLine, BadValuesExitWithTwoAndSayWhatWasExpected) {
