@@ -25,6 +25,15 @@ class _Launch(ctypes.Structure):  # RamifyLaunch of src/cli/command_line.h
                 ("local_size", ctypes.c_int)]
 
 
+def _keep_standard_streams():
+    """As src/cli/command_line.cc does, but before a socket gets the number of a stream that is closed."""
+    for stream in range(3):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if stream == 0 else os.O_RDONLY)
+
+
 def _run(arguments, launch=None):
     function = ctypes.CDLL(str(_library.path_of("libramify_command_line.so"))).ramify_command_line
     words = [argument.encode(errors="surrogateescape") for argument in ["ramify", *arguments]]
@@ -56,11 +65,11 @@ def _run_with_others(arguments):
 
 def main():
     arguments = sys.argv[1:]
+    _keep_standard_streams()
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return _run(arguments)
     status = _run_with_others(arguments)
     if status != 0:  # at once: others wait for this process, and it may wait for messages that never come
-        sys.stderr.flush()
         os._exit(status)
     return status
 

@@ -1,5 +1,7 @@
 #include "command_line.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -18,6 +20,14 @@
 namespace {
 
 constexpr int kFailed = 1, kBadUsage = 2;
+
+// A file would get the number of a standard stream that is closed, and what is said there would end up in the file.
+// /dev/null the wrong way round keeps the number, and reading from it or writing to it fails as before.
+void keep_standard_streams() {
+  for (int stream = 0; stream <= 2; ++stream) {
+    if (fcntl(stream, F_GETFD) == -1) open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);  // the lowest free number
+  }
+}
 
 int complain(const std::string& message, int status) {
   ramify::cli::tell("ramify: {}\n", message);
@@ -79,6 +89,7 @@ ramify::cli::Launch launch_of(const RamifyLaunch* launch) {
 }  // namespace
 
 int ramify_command_line(int argc, char** argv, const RamifyLaunch* launch) {
+  keep_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that must not grow is an error like a full disk, not the end
   CLI::App app("Attention over nested data.", "ramify");
   app.set_version_flag("--version", "ramify " RAMIFY_VERSION);

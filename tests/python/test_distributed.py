@@ -260,3 +260,6 @@ def test_python_has_the_commands_of_the_program():
     assert python("--version").stdout == run("--version")
     refused = python("report", "somewhere", RANK="0", WORLD_SIZE="2")
     assert refused.returncode == 2 and "only train and train-lm are for several processes" in refused.stderr
+    closed = subprocess.run([sys.executable, "-m", "ramify", "report", "somewhere"], stdout=subprocess.PIPE,
+                            env=environment(RANK="0", WORLD_SIZE="2"), preexec_fn=lambda: os.close(2))
+    assert closed.returncode == 2

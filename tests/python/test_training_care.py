@@ -127,6 +127,17 @@ def test_a_signal_while_standard_input_is_read_keeps_no_half_of_it(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("spoil", [lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 2), lambda: os.close(2)],
+                         ids=["full", "closed"])
+def test_a_run_needs_no_standard_error(data, tmp_path, spoil):
+    """Nor does a file get its number, and what is said."""
+    process = start("train", data / "train.jsonl", "--target", "label", "--out", tmp_path / "run", "--epochs", 2, *SMALL,
+                    stderr=None, preexec_fn=spoil)
+    assert process.communicate(timeout=100)[0].startswith("valid") and process.returncode == 0
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert files and not [path for path in files if b"180 records to learn from" in path.read_bytes()]
+
+
 def test_predictions_come_as_soon_as_records_do(trained):
     process = start("predict", trained, "-")
     for number, record in enumerate(topic_records(3), start=1):
