@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ramify/forest.h"
@@ -55,6 +56,11 @@ struct AttentionOptions {
 // work, with what was expected and what came.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ForestTensors& forest,
                      const AttentionOptions& options = {});
+
+// Why Implementation::automatic would not take the fused kernels for this call, but the composed implementation; empty
+// where it takes them. No work is done.
+std::string why_not_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ForestTensors& forest,
+                          const AttentionOptions& options = {});
 
 // e(root) of every tree, [num_trees, H]: the mean over leaves of the log-sum-exp of their scores, as far as
 // the tree lets rows differ. -inf where a tree has nothing to attend to. Differentiable in q, k, positions

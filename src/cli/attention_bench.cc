@@ -53,6 +53,7 @@ void measure(AttentionBench bench, const std::function<void(const AttentionRepor
   report.torch = TORCH_VERSION;
   report.threads = bench.threads;
   report.multiply_adds_per_second = multiply_add_rate(bench.threads);
+  report.why_not_fused = why_ours_is_not_fused(bench);
   for (const int64_t tokens : bench.tokens) {
     report.rows.push_back(measure_row(bench, tokens, report.multiply_adds_per_second));
     on_row(report);

@@ -57,6 +57,7 @@ struct AttentionReport {
   std::string torch;
   int64_t threads = 0;
   double multiply_adds_per_second = 0;  // float32, all threads together
+  std::string why_not_fused;            // why "ours" is the composed implementation; empty: it is the fused kernels
   std::vector<AttentionRow> rows;
 };
 

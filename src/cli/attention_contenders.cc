@@ -56,12 +56,17 @@ std::function<void()> pass(const Inputs& inputs, Forward forward) {
   };
 }
 
-std::function<void()> hierarchical(const AttentionBench& bench, const Inputs& inputs, const ForestTensors& forest,
-                                   Implementation implementation) {
+AttentionOptions options_of(const AttentionBench& bench) {
   AttentionOptions options;
   options.tie = bench.tie;
   options.causal = bench.causal;
   options.window = bench.window;
+  return options;
+}
+
+std::function<void()> hierarchical(const AttentionBench& bench, const Inputs& inputs, const ForestTensors& forest,
+                                   Implementation implementation) {
+  AttentionOptions options = options_of(bench);
   options.implementation = implementation;
   return pass(inputs, [=](const Inputs& x) { return attention(x.q, x.k, x.v, forest, options); });
 }
@@ -78,6 +83,11 @@ std::function<void()> softmax(const AttentionBench& bench, const Inputs& packed)
 
 Forest bench_forest(const AttentionBench& bench, int64_t tokens) {
   return windows(std::vector<int64_t>{tokens}, Branching::parse(bench.hierarchy));
+}
+
+std::string why_ours_is_not_fused(const AttentionBench& bench) {
+  const Inputs inputs = packed_inputs(bench, 1);
+  return why_not_fused(inputs.q, inputs.k, inputs.v, bench_forest(bench, 1), options_of(bench));
 }
 
 std::vector<Contender> attention_contenders(const AttentionBench& bench, const Forest& forest) {

@@ -119,6 +119,16 @@ void print_row(const AttentionRow& row) {
   std::fflush(stdout);  // the next row may take minutes
 }
 
+// A column of ours that is not the fused kernels says so.
+void print_foot(const AttentionReport& report) {
+  if (!report.why_not_fused.empty()) fmt::print("\nours is the composed implementation: {}\n", report.why_not_fused);
+}
+
+nlohmann::json implementation_json(const AttentionReport& report) {
+  if (report.why_not_fused.empty()) return {{"implementation", "fused"}};
+  return {{"implementation", "composed"}, {"reason", report.why_not_fused}};
+}
+
 nlohmann::json to_json(const AttentionRow& row) {
   nlohmann::json times = nlohmann::json::object(), ratios = nlohmann::json::object();
   for (const Timing& timing : row.timings) {
@@ -153,6 +163,7 @@ nlohmann::json to_json(const AttentionBench& bench, const AttentionReport& repor
             {"torch", report.torch},
             {"multiply_adds_per_second", report.multiply_adds_per_second}}},
           {"options", to_json(bench)},
+          {"ours", implementation_json(report)},
           {"rows", rows}};
 }
 
@@ -183,12 +194,14 @@ void run(const BenchOptions& options) {
   check(bench);
   const auto measure = torch_function<MeasureAttention>(kMeasureAttention);
   measure(bench, [&](const AttentionReport& report) {
+    const bool is_last = report.rows.size() == bench.tokens.size();
     if (options.json) {
-      if (report.rows.size() == bench.tokens.size()) fmt::print("{}\n", to_json(bench, report).dump(2));
+      if (is_last) fmt::print("{}\n", to_json(bench, report).dump(2));
       return;
     }
     if (report.rows.size() == 1) print_head(bench, report);
     print_row(report.rows.back());
+    if (is_last) print_foot(report);
   });
 }
 

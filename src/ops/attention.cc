@@ -9,6 +9,7 @@
 
 #include "ops/composed/composed.h"
 #include "ops/dispatch.h"
+#include "ops/implementations.h"
 #include "ops/op.h"
 #include "ops/plan_tensors.h"
 
@@ -85,6 +86,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> call(const at::Tensor& q, const a
                         a.tie, a.causal, a.implementation, /*save=*/false, a.window);
 }
 
+Problem checked(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OpArguments& a) {
+  return check({q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self, a.tie,
+                a.causal, a.window});
+}
+
 void check_rank(const at::Tensor& q, const at::Tensor& k) {
   TORCH_CHECK_VALUE(q.dim() == 3 && k.dim() == 3, "attention: q and k have ", q.dim(), " and ", k.dim(),
                     " dimensions; expected [leaves, heads, dim]");
@@ -127,8 +133,7 @@ at::Tensor row_weights(const Forest& forest, std::optional<int64_t> leaf, int64_
 // out = Theta v, so the gradient by v of a weighted sum of outputs is the same weighted sum of rows of Theta.
 at::Tensor mass_of_nodes(const at::Tensor& q, const at::Tensor& k, const Forest& forest, OpArguments a,
                          std::optional<int64_t> leaf) {
-  check({q, k, /*v=*/k, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self, a.tie,
-         a.causal, a.window});
+  checked(q, k, /*v=*/k, a);
   const int64_t num_leaves = forest.num_leaves();
   TORCH_CHECK_VALUE(q.size(0) == num_leaves, "node_mass: q has ", q.size(0), " rows, the forest has ", num_leaves,
                     " leaves; they must be equal");
@@ -174,6 +179,11 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return std::get<0>(call(q, k, v, arguments(forest, options)));
 }
 
+std::string why_not_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ForestTensors& forest,
+                          const AttentionOptions& options) {
+  return fused_op::why_not(checked(q, k, v, arguments(forest, options)));
+}
+
 at::Tensor energy(const at::Tensor& q, const at::Tensor& k, const ForestTensors& forest,
                   const AttentionOptions& options) {
   check_rank(q, k);
@@ -200,9 +210,7 @@ at::Tensor node_mass(const at::Tensor& q, const at::Tensor& k, const ForestTenso
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const ForestTensors& forest, const AttentionOptions& options,
                                    const InnerAttention& inner) {
-  const OpArguments a = arguments(forest, options);
-  Problem problem = check({q, k, v, a.forest, a.plan, a.positions, a.position_index, a.alpha, a.scale, a.include_self,
-                           a.tie, a.causal, a.window});
+  Problem problem = checked(q, k, v, arguments(forest, options));
   complete(problem);
   return composed::attention(problem, inner);
 }

@@ -74,6 +74,20 @@ TEST(Bench, PrintsATable) {
   }
 }
 
+TEST(Bench, SaysWhichImplementationIsOurs) {
+  const std::string sizes = "bench attention --tokens 4,8 --heads 1 --threads 1 --peers none ";
+  const std::string reason = "the fused kernels take dimensions up to 512";
+  const std::string fused = run(sizes + "--dim 512 2>/dev/null").output;
+  const std::string composed = run(sizes + "--dim 513 2>/dev/null").output;
+  EXPECT_EQ(fused.find("ours is"), std::string::npos) << fused;
+  EXPECT_TRUE(composed.ends_with("\n\nours is the composed implementation: " + reason + "\n")) << composed;
+  const auto ours = [&](const std::string& dim) {
+    return nlohmann::json::parse(run(sizes + "--json --dim " + dim + " 2>/dev/null").output)["ours"];
+  };
+  EXPECT_EQ(ours("512"), nlohmann::json({{"implementation", "fused"}}));
+  EXPECT_EQ(ours("513"), nlohmann::json({{"implementation", "composed"}, {"reason", reason}}));
+}
+
 TEST(Bench, CountsBytesAndMultiplyAdds) {
   const ProgramRun result =
       run("bench attention --tokens 16,64 --heads 4 --key-heads 2 --dim 8 --backward --peers none --json 2>/dev/null");

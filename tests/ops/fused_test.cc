@@ -152,6 +152,7 @@ struct FusedCall {
     }
     return "(no error)";
   }
+  std::string why_not() const { return why_not_fused(q, k, v, forest, options); }
   FusedCall to(at::ScalarType dtype) const {
     FusedCall call = *this;
     for (at::Tensor* input : {&call.q, &call.k, &call.v}) *input = input->to(dtype);
@@ -184,8 +185,10 @@ std::vector<Obstacle> obstacles() {
 
 TEST_F(Fused, SaysWhatItCannotDo) {
   EXPECT_EQ(FusedCall().error(), "(no error)");
+  EXPECT_EQ(FusedCall().why_not(), "");
   for (const auto& [call, message] : obstacles()) {
     EXPECT_EQ(call.error(), "attention: implementation=fused: " + message + "; use implementation=auto");
+    EXPECT_EQ(call.why_not(), message);
   }
 }
 
