@@ -49,7 +49,7 @@ def start(processes, data, options, out):
                "--out", str(out), *options.more]
     program = [sys.executable, "-m"]
     if processes > 1:
-        program += ["torch.distributed.run", f"--nproc-per-node={processes}", "-m"]
+        program += ["torch.distributed.run", f"--nproc-per-node={processes}", "--local-addr=localhost", "-m"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1",
                    "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])}
     return subprocess.Popen([*program, "ramify", *command], env=environment, stdout=subprocess.DEVNULL,

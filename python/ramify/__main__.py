@@ -51,6 +51,8 @@ def _run_with_others(arguments):
             print("ramify: only train and train-lm are for several processes; run this command without torchrun",
                   file=sys.stderr)
         return 2
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:  # all are here: the machine needs no name
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     has_gpus = torch.cuda.is_available() and torch.distributed.is_nccl_available()
     if has_gpus:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())

@@ -65,8 +65,8 @@ def run_together(count, *arguments):
 
 def torchrun(*arguments):
     return subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
-                             "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "ramify",
-                             *map(str, arguments)],
+                             "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--local-addr=localhost",
+                             "-m", "ramify", *map(str, arguments)],
                             text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             env=environment())
 
