@@ -212,15 +212,20 @@ def long(arguments):
 
 
 def threads(_):
+    """What a second thread gains, and what copying as many bytes gains by it: beyond the caches it cannot be much more."""
     if len(os.sched_getaffinity(0)) < 2:
         yield Result("threads: 1 / 2", "at least", 1.7, skipped="one core")
         return
-    for tokens in (4096, 16384):
-        for steps in PASSES:
-            call = ours(windows(tokens), steps).call
-            one, two = medians([Contender(call, lambda n=n: torch.set_num_threads(n)) for n in (1, 2)])
+    for tokens in (512, 4096, 16384):
+        for steps, tensors in zip(PASSES, (4, 7 + 4)):  # as the copy floor counts them
+            source = torch.ones(tensors * tokens * HEADS * DIM // 2)
+            target = torch.empty_like(source)
+            calls = (ours(windows(tokens), steps).call, lambda: target.copy_(source))
+            one, two, copy_one, copy_two = medians([Contender(call, lambda n=n: torch.set_num_threads(n))
+                                                    for call in calls for n in (1, 2)])
             torch.set_num_threads(THREADS)
-            yield at_least(f"threads: 1 / 2, {tokens}, {steps}", 1.7, one / two, in_ms(one, two))
+            yield at_least(f"threads: 1 / 2, {tokens}, {steps}", 1.7, one / two,
+                           f"{in_ms(one, two)}; copying {copy_one / copy_two:.2f}")
 
 
 def avx2(_):
