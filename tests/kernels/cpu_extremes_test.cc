@@ -84,7 +84,8 @@ TEST_F(CpuAttention, KeepsBrokenRowsFromWhatDoesNotDependOnThem) {
         AttentionCase c = case_of(forest, mode);
         c.dim = c.value_dim = 32;  // what products read in halves
         c.position_dim = mode.window == 0 && ++seed % 2 == 0 ? 2 : 0;
-        for (const double broken : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
+        for (const double broken :
+             {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
           AttentionArrays arrays = random_arrays(c, seed);
           const int64_t leaf = (seed * 7 + 3) % forest.num_leaves(), other = (seed * 5 + 1) % forest.num_leaves();
           for (double& value : arrays.q) value /= 4;
@@ -128,6 +129,25 @@ TEST_F(CpuAttention, TakesScoresThatOverflowExponentials) {
       }
       const Numbers energy = attention(params_of(c, arrays)).energy;
       EXPECT_EQ(difference("energy", outcome.energy, energy, Storage::float32), "") << c;
+    }
+  }
+}
+
+// Neighbours that are nearly opposite have large scores and small means: those of inner nodes must not come from these
+// scores, whose rounding is larger than all that is left.
+TEST_F(CpuAttention, IsPreciseWhereNeighboursNearlyCancel) {
+  for (const char* branching : {"2,4,8", "2*", "2,3*"}) {
+    for (const AttentionMode& mode : cpu_modes()) {
+      if (mode.tie == Tie::none) continue;  // leaves look for themselves there
+      AttentionCase c = case_of(windows(Array{64, 9}, Branching::parse(branching)), mode);
+      c.dim = 64, c.position_dim = 0;
+      AttentionArrays arrays = random_arrays(c, 14);
+      for (Numbers* rows : {&arrays.q, &arrays.k}) {
+        const int64_t width = rows == &arrays.q ? c.heads * c.dim : c.key_heads * c.dim;
+        for (size_t i = 0; i < rows->size(); ++i) (*rows)[i] += static_cast<int64_t>(i) / width % 2 == 0 ? 8 : -8;
+      }
+      const CpuOutcome outcome = CpuCase(c, arrays, Storage::float32).run(make_threads(1));
+      EXPECT_EQ(difference(outcome, c, arrays, Storage::float32, 3e-6), "") << c << " " << branching;
     }
   }
 }

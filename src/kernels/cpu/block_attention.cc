@@ -60,7 +60,8 @@ HWY_NOINLINE void twig_up(const Call& call, const Family& family, HeadRange rang
   const Twig twig(call, *family.node);
   const int64_t slot = family.node->slot, end = range.key_end * call.group;
   const float inverse_size = 1.0f / static_cast<float>(family.count);
-  const float *q_rows[kLanes], *k_rows[kLanes];
+  constexpr int64_t kMostKeys = 2 * kLanes;  // leaves and inner nodes
+  const float *q_rows[kLanes], *k_rows[2 * kMostKeys];
   for (int64_t h = range.key_begin * call.group; h < end; h += twig.num_heads) {
     const LaneHeads heads = {h, std::min(twig.num_heads, end - h)};
     const HeadRange keys = keys_of(call, heads);
@@ -68,16 +69,21 @@ HWY_NOINLINE void twig_up(const Call& call, const Family& family, HeadRange rang
     AheadOf<3> ahead = {family.look_ahead(q, h, heads.count), family.look_ahead(k, keys.key_begin, num_keys),
                         family.look_ahead(v, keys.key_begin, num_keys)};
     const Storage q_storage = gather_lanes(family, q, heads, 1, call.dim, s.staged[0], s, kInterleavesHalves, q_rows);
-    gather_lanes(family, k, heads, call.group, call.dim, s.staged[1], s, false, k_rows);
-    const RowSums means = sums_of_rows(family, heads, above.q, p.heads, call.dim, inverse_size);
-    score_lanes<1>(twig, q_rows, q_storage, k_rows, in_lanes(p.dim), p.scale, means, s, ahead);
+    gather_lanes(family, k, heads, call.group, call.dim, s.staged[1], s, false, k_rows, kMostKeys);
+    for (int64_t i = 0; i < heads.count; ++i) {
+      float* means = s.staged[1] + (2 + i) * kLanes * call.dim;  // behind the copies of leaves' rows
+      twig.add_means(in_lanes(p.dim), call.dim, means, k_rows + i * kMostKeys);
+    }
+    const RowSums of_q = sums_of_rows(family, heads, above.q, p.heads, call.dim, inverse_size);
+    const KeyRows right(k_rows, k_rows + kMostKeys);
+    score_lanes<1>(twig, q_rows, q_storage, right, twig.num_keys, in_lanes(p.dim), p.scale, of_q, s, ahead);
     const V t = softmax_twig(twig, heads, s.scores, family.weights_of(call, call.weights, h), ahead);
     float energy[2];
     twig.sums_of_heads(hn::Mul(t, hn::Set(F(), inverse_size)), energy);
     for (int64_t i = 0; i < heads.count; ++i) above.e[slot * p.heads + h + i] = energy[i];
     if (family.is_root()) continue;
     for (int64_t g = keys.key_begin; g < keys.key_end; ++g) {
-      pool_rows(k_rows + (g * call.group - h) * kLanes / 2, nullptr, family.count, inverse_size, in_lanes(p.dim),
+      pool_rows(k_rows + (g * call.group - h) * kMostKeys, nullptr, family.count, inverse_size, in_lanes(p.dim),
                 above.k + (slot * p.key_heads + g) * call.dim);
       pool(family, v, g, p.key_heads, call.value_dim, nullptr, above.v, s.staged[2]);
     }

@@ -36,7 +36,8 @@ HWY_NOINLINE void twig_backward_up(const Call& call, const Family& family, HeadR
         gather_lanes(family, grad_out, heads, 1, call.value_dim, s.staged[3], s, kInterleavesHalves, y_rows);
     gather_lanes(family, v, heads, call.group, call.value_dim, s.staged[2], s, false, v_rows);
     const RowSums sums = sums_of_rows(family, heads, above.y, p.heads, call.value_dim, 1.0f);
-    score_lanes<2>(lanes, y_rows, y_storage, v_rows, channels, 1.0f, sums, s, ahead);
+    const KeyRows right(v_rows, v_rows + kLanes / 2);
+    score_lanes<2>(lanes, y_rows, y_storage, right, family.count, channels, 1.0f, sums, s, ahead);
     const float* weights = family.weights_of(call, call.weights, h);
     float* products = family.weights_of(call, call.products, h);
     V attended = hn::Zero(f);

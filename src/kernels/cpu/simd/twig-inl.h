@@ -1,7 +1,8 @@
 // Twigs: subtrees of several levels whose leaves all fit into the lanes of a vector. To its leaves' rows, and to all
 // that is above it, a twig is one family of leaves: two leaves meet on one level only, so the weights of all levels are
 // one matrix, which its results are made of and its gradients come through. What is a twig's own is here: the softmax,
-// level by level, and its adjoint. Both need no rows of inner nodes, since scores of means are means of scores.
+// level by level, and its adjoint. Of inner nodes they need the means of keys, no others: scores of mean queries are
+// means of scores.
 #if defined(RAMIFY_CPU_SIMD_TWIG_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RAMIFY_CPU_SIMD_TWIG_INL_H_
 #undef RAMIFY_CPU_SIMD_TWIG_INL_H_
@@ -85,8 +86,10 @@ struct Twig : TwigLanes {
     LaneSet inner;                         // lanes that are below an inner node of this level
     LaneSums sums;                         // over the lanes below a node of this level
     LaneSet seen_by[kLanes];               // lanes whose node here looks at the one of leaf j
-    LaneSet keys[kLanes];                  // leaves below siblings number k
+    LaneSet leaves[kLanes];                // leaves below siblings number k
+    LaneSet first_leaves[kLanes];          // the first of each of these siblings
     int64_t number[kLanes];                // of leaf j's node among its siblings; -1: the leaf is above this level
+    int64_t key[kLanes];                   // the row of keys that is of leaf j's node: a leaf's own or a mean
     HWY_ALIGN float inverse_size[kLanes];  // of a lane's node
   };
   // By lane, one row for each sibling of a level.
@@ -96,11 +99,20 @@ struct Twig : TwigLanes {
     HWY_ALIGN float log_size[kLanes];
   };
 
+  // Rows of keys are those of the leaves, then one for every inner node below the root.
+  struct InnerNode {
+    int64_t first_leaf, size;
+  };
+
   int64_t num_levels = 0;
+  int64_t num_keys = 0;
   Level levels[kLanes];
   Siblings siblings[kMaxRows];
+  InnerNode inner_nodes[kLanes];
 
   Twig(const Call& call, const WalkNode& root);
+  // Means of leaves' rows into `means`, `width` apart, and where they are behind the leaves' own in `rows`.
+  void add_means(int64_t channels, int64_t width, float* means, const float** rows) const;
 
  private:
   void repeat_in_upper_half(Level& level);
@@ -121,7 +133,15 @@ inline void Twig::repeat_in_upper_half(Level& level) {
   }
 }
 
-inline Twig::Twig(const Call& call, const WalkNode& root) : TwigLanes(root.size) {
+inline void Twig::add_means(int64_t channels, int64_t width, float* means, const float** rows) const {
+  for (int64_t n = 0; n < num_keys - count; ++n, means += width) {
+    const InnerNode& node = inner_nodes[n];
+    pool_rows(rows + node.first_leaf, nullptr, node.size, 1.0f / static_cast<float>(node.size), channels, means);
+    rows[count + n] = means;
+  }
+}
+
+inline Twig::Twig(const Call& call, const WalkNode& root) : TwigLanes(root.size), num_keys(root.size) {
   const auto nodes = call.p.walk.nodes;
   int64_t begin = root.first_child, end = begin + root.num_children, num_rows = 0;
   while (begin < end) {
@@ -142,7 +162,8 @@ inline Twig::Twig(const Call& call, const WalkNode& root) : TwigLanes(root.size)
         row.open = {};
         std::fill_n(row.inverse_size, kLanes, 0.0f);
         std::fill_n(row.log_size, kLanes, 0.0f);
-        level.keys[level.siblings++] = {};
+        level.leaves[level.siblings] = level.first_leaves[level.siblings] = {};
+        ++level.siblings;
       }
       Siblings& row = siblings[level.first_row + number];
       const auto size = static_cast<float>(node.size);
@@ -152,9 +173,14 @@ inline Twig::Twig(const Call& call, const WalkNode& root) : TwigLanes(root.size)
       LaneSet seen_by = call.p.causal == Causal::none ? beside : LaneSet(first, family + parent.size);
       if (!node.is_leaf() || !call.p.include_self) seen_by = seen_by.without(below);
       row.open = row.open | seen_by;
-      level.keys[number] = level.keys[number] | below;
+      level.leaves[number] = level.leaves[number] | below;
+      level.first_leaves[number] = level.first_leaves[number] | LaneSet(first, first + 1);
+      level.key[first] = node.is_leaf() ? first : num_keys;
       level.sums.add_group(first, last);
-      if (!node.is_leaf()) level.inner = level.inner | below;
+      if (!node.is_leaf()) {
+        level.inner = level.inner | below;
+        inner_nodes[num_keys++ - count] = {first, node.size};
+      }
       for (int64_t l = first; l < last; ++l) {
         level.number[l] = number, level.seen_by[l] = seen_by, level.inverse_size[l] = inverse;
       }
@@ -165,7 +191,7 @@ inline Twig::Twig(const Call& call, const WalkNode& root) : TwigLanes(root.size)
   }
 }
 
-// softmax_tile of a twig: from scores[j * kNarrowFamily + lane] of its leaves the weights of all its levels together.
+// softmax_tile of a twig: from scores[key * kNarrowFamily + lane] of its leaves the weights of all its levels together.
 // Returns t of the root's children. What a lane's node has gathered below it is one more entry of its softmax.
 inline V softmax_twig(const Twig& twig, LaneHeads heads, const float* scores, float* weights,
                       AheadOf<3>& shared_ahead) {
@@ -182,13 +208,13 @@ inline V softmax_twig(const Twig& twig, LaneHeads heads, const float* scores, fl
     const V inverse_size = hn::Load(f, level.inverse_size);
     for (int64_t k = 0; k < level.siblings; ++k) {
       const Twig::Siblings& row = twig.siblings[level.first_row + k];
-      const V share = hn::Mul(inverse_size, hn::Load(f, row.inverse_size));
-      V mean = zero;  // every score's part of it, so that no sum is larger than the scores
-      level.keys[k].for_each([&](int64_t j) {
-        const V score = hn::Load(f, scores + j * kNarrowFamily);
-        mean = hn::MulAdd(hn::IfThenElseZero(level.seen_by[j].mask(), score), share, mean);
+      V mean = zero;
+      level.first_leaves[k].for_each([&](int64_t j) {  // a lane sees one of them at most
+        const V score = hn::Load(f, scores + level.key[j] * kNarrowFamily);
+        mean = hn::IfThenElse(level.seen_by[j].mask(), score, mean);
       });
-      const V score = hn::Add(level.sums.sum(mean), hn::Load(f, row.log_size));
+      // every score's part of it, so that no sum is larger than the scores
+      const V score = hn::Add(level.sums.sum(hn::Mul(mean, inverse_size)), hn::Load(f, row.log_size));
       const V seen = hn::IfThenElse(row.open.mask(), score, nothing);
       most = hn::Max(most, seen);
       hn::Store(seen, f, shares[level.first_row + k]);
@@ -261,7 +287,7 @@ inline void softmax_twig_adjoint(const Twig& twig, LaneHeads heads, const float*
     for (int64_t k = 0; k < level.siblings; ++k) {
       const V share = hn::Mul(inverse_size, hn::Load(f, twig.siblings[level.first_row + k].inverse_size));
       V given_here = zero, mean = zero;
-      level.keys[k].for_each([&](int64_t j) {
+      level.leaves[k].for_each([&](int64_t j) {
         const M seen_by = level.seen_by[j].mask();
         const V weight = twig.load(weights, j, heads);
         given_here = hn::Add(given_here, hn::IfThenElseZero(seen_by, weight));

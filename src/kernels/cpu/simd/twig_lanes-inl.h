@@ -107,14 +107,15 @@ inline HeadRange keys_of(const Call& call, LaneHeads heads) {
 }
 
 // Rows of all leaves, each head's where its lanes are, and zeros in the rest. A head has the rows of head / group.
-// Returns what they are: with `takes_halves` perhaps not float32.
+// Returns what they are: with `takes_halves` perhaps not float32. Copies take up to 2 · kLanes rows.
 inline Storage gather_lanes(const Family& family, const Source& source, LaneHeads heads, int64_t group, int64_t width,
-                            float* copies, const Scratch& s, bool takes_halves, const float** rows) {
+                            float* copies, const Scratch& s, bool takes_halves, const float** rows,
+                            int64_t rows_of_head = kLanes / 2) {
   Storage storage = Storage::float32;
-  std::fill_n(rows, kLanes, s.zeros);
+  std::fill_n(rows, 2 * rows_of_head, s.zeros);
   for (int64_t i = 0; i < heads.count; ++i) {
     storage = family.gather(source, (heads.begin + i) / group, nullptr, 0, width, copies + i * kLanes * width,
-                            rows + i * kLanes / 2, takes_halves);
+                            rows + i * rows_of_head, takes_halves);
   }
   return storage;
 }
@@ -127,10 +128,10 @@ inline RowSums sums_of_rows(const Family& family, LaneHeads heads, float* slots,
   return {scale, to, heads.count > 1 ? to + width : nullptr};
 }
 
-// scratch.scores[j][lane] = scale left · right.
+// scratch.scores[j][lane] = scale left · right[j], where `right` has the rows of the lanes' own head.
 template <int kLines, class Prefetch>
-void score_lanes(const TwigLanes& lanes, const float* const* left, Storage left_storage, const float* const* right,
-                 int64_t channels, float scale, RowSums sums, Scratch& s, Prefetch& ahead) {
+void score_lanes(const TwigLanes& lanes, const float* const* left, Storage left_storage, KeyRows right,
+                 int64_t num_right, int64_t channels, float scale, RowSums sums, Scratch& s, Prefetch& ahead) {
   with_lanes(left_storage, [&](auto numbers) {
     using Lanes = decltype(numbers);
     if constexpr (std::is_same_v<Lanes, Float32Lanes> || kInterleavesHalves) {
@@ -138,10 +139,9 @@ void score_lanes(const TwigLanes& lanes, const float* const* left, Storage left_
     }
   });
   if (lanes.num_heads == 1) {
-    dot_blocks(s.columns, right, lanes.count, channels, scale, s.scores, kNarrowFamily, ahead);
+    dot_blocks(s.columns, right, num_right, channels, scale, s.scores, kNarrowFamily, ahead);
   } else if constexpr (kPairsHeads) {
-    const KeyRows keys(right, right + kLanes / 2);
-    dot_blocks<true, kLines>(s.columns, keys, lanes.count, channels, scale, s.scores, kNarrowFamily, ahead);
+    dot_blocks<true, kLines>(s.columns, right, num_right, channels, scale, s.scores, kNarrowFamily, ahead);
   }
 }
 
