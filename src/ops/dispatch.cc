@@ -3,8 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <cstdio>
 #include <cstdlib>
-#include <iostream>
+#include <string>
 #include <string_view>
 
 #include "ops/implementations.h"
@@ -26,9 +27,12 @@ Implementation choose(const Problem& problem, Implementation requested, const ch
     return topics && std::string_view(topics).find("dispatch") != std::string_view::npos;
   }();
   if (log) {
-    std::cerr << "ramify: attention " << pass << ", " << problem.num_leaves() << " leaves, " << problem.num_heads()
-              << " heads, " << problem.q.scalar_type() << " on " << problem.q.device() << ": " << name_of(chosen)
-              << "\n";
+    // not std::cerr: where another libstdc++ is in the process, as with some builds of torch, its numbers may be broken
+    const std::string line = std::string("ramify: attention ") + pass + ", " + std::to_string(problem.num_leaves()) +
+                             " leaves, " + std::to_string(problem.num_heads()) + " heads, " +
+                             c10::toString(problem.q.scalar_type()) + " on " + problem.q.device().str() + ": " +
+                             std::string(name_of(chosen)) + "\n";
+    std::fputs(line.c_str(), stderr);
   }
   return chosen;
 }
