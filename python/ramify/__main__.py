@@ -31,7 +31,15 @@ def _keep_standard_streams():
         try:
             os.fstat(stream)
         except OSError:
-            os.open(os.devnull, os.O_WRONLY if stream == 0 else os.O_RDONLY)
+            os.set_inheritable(os.open(os.devnull, os.O_WRONLY if stream == 0 else os.O_RDONLY), True)
+
+
+def _complain(message):
+    """On standard error, if it can be written: Python's is no file where it was closed."""
+    try:
+        os.write(2, f"ramify: {message}\n".encode())
+    except OSError:
+        pass
 
 
 def _run(arguments, launch=None):
@@ -48,8 +56,7 @@ def _run_with_others(arguments):
     rank, local_rank = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", 0))
     if not arguments or arguments[0] not in ("train", "train-lm"):
         if rank == 0:
-            print("ramify: only train and train-lm are for several processes; run this command without torchrun",
-                  file=sys.stderr)
+            _complain("only train and train-lm are for several processes; run this command without torchrun")
         return 2
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:  # all are here: the machine needs no name
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

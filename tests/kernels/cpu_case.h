@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 #include <ostream>
 #include <span>
 #include <thread>
@@ -87,19 +89,16 @@ class StoredRows {
     const int64_t gap = layout == Layout::dense ? 0 : in_lines ? 8 : 5;
     head_stride_ = heads_first ? (dim + gap) * rows + 3 : dim + gap;
     row_stride_ = heads_first ? dim + gap : head_stride_ * heads + (gap == 5 ? 7 : gap);
-    const int64_t span = head_stride_ * heads + row_stride_ * rows;
-    bytes_.assign((span + 2 * kMargin) * bytes_of(storage) + kLine, 0xff);
-    const auto address = reinterpret_cast<uintptr_t>(bytes_.data());
-    begin_ = static_cast<int64_t>((address + kLine - 1) / kLine * kLine - address) + kMargin * bytes_of(storage);
+    const int64_t span = rows * heads == 0 ? 0 : (rows - 1) * row_stride_ + (heads - 1) * head_stride_ + dim;
+    size_ = (kMargin + span + kMarginBehind) * bytes_of(storage);
+    memory_.reset(static_cast<uint8_t*>(::operator new(size_, std::align_val_t(kLine))));
+    std::memset(memory_.get(), 0xff, size_);
   }
-  StoredRows(const StoredRows&) = delete;  // begin_ belongs to the memory
-  StoredRows& operator=(const StoredRows&) = delete;
-
-  cpu::Rows view() { return {bytes_.data() + begin_, row_stride_, head_stride_}; }
+  cpu::Rows view() { return {memory_.get() + offset(), row_stride_, head_stride_}; }
 
   // All the memory, for whoever copies it, and where the rows begin in it.
-  std::span<uint8_t> bytes() { return bytes_; }
-  int64_t offset() const { return begin_; }
+  std::span<uint8_t> bytes() { return {memory_.get(), static_cast<size_t>(size_)}; }
+  int64_t offset() const { return kMargin * bytes_of(storage_); }
 
   // Writes numbers [rows, heads, dim] and puts what became of them back.
   void store(std::vector<double>& values) {
@@ -121,15 +120,23 @@ class StoredRows {
   }
   // Whether what lies around the rows is as it was.
   bool is_clean_outside() const {
-    std::vector<uint8_t> rest = bytes_;
+    std::vector<uint8_t> rest(memory_.get(), memory_.get() + size_);
     for_each([&](int64_t, int64_t place) {
-      std::memset(rest.data() + begin_ + place * bytes_of(storage_), 0xff, bytes_of(storage_));
+      std::memset(rest.data() + offset() + place * bytes_of(storage_), 0xff, bytes_of(storage_));
     });
     return std::all_of(rest.begin(), rest.end(), [](uint8_t byte) { return byte == 0xff; });
   }
 
  private:
   static constexpr int64_t kLine = 64, kMargin = 64;
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr int64_t kMarginBehind = 0;  // the sanitizer sees who reads behind the last row
+#else
+  static constexpr int64_t kMarginBehind = kMargin;
+#endif
+  struct Free {
+    void operator()(uint8_t* memory) const { ::operator delete(memory, std::align_val_t(kLine)); }
+  };
 
   template <class Visit>
   void for_each(const Visit& visit) const {
@@ -141,18 +148,18 @@ class StoredRows {
     }
   }
   void set(int64_t place, uint32_t bits) {
-    std::memcpy(bytes_.data() + begin_ + place * bytes_of(storage_), &bits, bytes_of(storage_));
+    std::memcpy(memory_.get() + offset() + place * bytes_of(storage_), &bits, bytes_of(storage_));
   }
   uint32_t get(int64_t place) const {
     uint32_t bits = 0;
-    std::memcpy(&bits, bytes_.data() + begin_ + place * bytes_of(storage_), bytes_of(storage_));
+    std::memcpy(&bits, memory_.get() + offset() + place * bytes_of(storage_), bytes_of(storage_));
     return bits;
   }
 
   int64_t rows_, heads_, dim_, row_stride_, head_stride_;
   cpu::Storage storage_;
-  std::vector<uint8_t> bytes_;
-  int64_t begin_;
+  int64_t size_ = 0;
+  std::unique_ptr<uint8_t[], Free> memory_;
 };
 
 // Floats at a cache line, all NaN, with more behind them that must stay so.

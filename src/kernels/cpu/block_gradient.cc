@@ -157,7 +157,7 @@ void adjoint_of_scores(const Call& call, const Family& family, int64_t h, float 
       const V weight = load_first(weights + j * b + i, b - i), product = load_first(products + j * b + i, b - i);
       const V slope = hn::MulAdd(coefficient, hn::Sub(product, attended), g_bar);
       hn::Store(hn::Mul(weight, where_seen(weight, slope)), f, s.scores + j * kNarrowFamily + i);
-      hn::Store(hn::Mul(weight, coefficient), f, s.products + j * kNarrowFamily + i);
+      hn::Store(hn::Mul(weight, where_seen(weight, coefficient)), f, s.products + j * kNarrowFamily + i);
     }
   }
 }
@@ -187,6 +187,7 @@ HWY_NOINLINE void adjoint_of_twig(const Call& call, const Family& family, const 
 // Gradients of positions of one head, from s̄ in scratch.scores. A leaf's own position, where it differs, gets its part
 // apart.
 void adjoint_of_positions(const Call& call, const Family& family, int64_t h, Scratch& s) {
+  const AttentionParams& p = call.p;
   const int64_t b = family.count, width = call.position_dim;
   const float* positions[kNarrowFamily];
   gather_positions(call, family, h, s, positions);
@@ -195,7 +196,7 @@ void adjoint_of_positions(const Call& call, const Family& family, int64_t h, Scr
     float& self = s.scores[j * kNarrowFamily + j];
     const float* own = position_row(call, call.p.self_position[family.leaf[j]], h, s.columns, s);
     float* to = call.grad_self_positions + (family.leaf[j] * call.p.heads + h) * width;
-    for (int64_t c = 0; c < width; ++c) to[c] = 2 * self * own[c];
+    for (int64_t c = 0; c < p.position_dim; ++c) to[c] = 2 * self * own[c];
     self = 0;
   }
   for (int64_t j = 0; j < b; ++j) {
@@ -371,7 +372,7 @@ void bare_leaf_backward_impl(const Call& call, int64_t n, HeadRange range, Scrat
       if (call.position_dim == 0 || !p.include_self) continue;
       const float* own = position_row(call, p.self_position[leaf], h, s.columns, s);
       float* to = call.grad_self_positions + (leaf * p.heads + h) * call.position_dim;
-      for (int64_t c = 0; c < call.position_dim; ++c) to[c] = 2 * e_bar * own[c];
+      for (int64_t c = 0; c < p.position_dim; ++c) to[c] = 2 * e_bar * own[c];
     }
     grad_k.finish(leaf, g, gk);
     grad_v.finish(leaf, g, gv);

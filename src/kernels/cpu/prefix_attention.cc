@@ -48,7 +48,7 @@ void climb_step(const Call& call, const LeafTile& tile, const Step& step, int64_
     const V shift = hn::IfThenZeroElse(hn::Eq(more, nothing), more);
     V added = hn::Zero(f);
     for (int64_t j = 0; j < keys.count; ++j) {
-      const V weight = exp_lanes(hn::Sub(hn::Load(f, s.scores + j * kLanes), shift));
+      const V weight = exp_of_score(hn::Load(f, s.scores + j * kLanes), shift);
       added = hn::Add(added, weight);
       hn::Store(weight, f, s.scores + j * kLanes);
     }

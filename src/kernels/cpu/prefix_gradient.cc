@@ -48,7 +48,7 @@ void climb_step_again(const Call& call, const LeafTile& tile, const Step& step, 
   const V below = exp_lanes(hn::Sub(inside, shift));
   V sum = below;
   for (int64_t j = 0; j < step.num_keys; ++j) {
-    const V weight = exp_lanes(hn::Sub(hn::Load(f, weights + j * kLanes), shift));
+    const V weight = exp_of_score(hn::Load(f, weights + j * kLanes), shift);
     hn::Store(weight, f, weights + j * kLanes);
     sum = hn::Add(sum, weight);
   }
@@ -57,7 +57,7 @@ void climb_step_again(const Call& call, const LeafTile& tile, const Step& step, 
   const V m = hn::Mul(below, inverse), before = hn::Load(f, gathered);
   V all = hn::Mul(m, before);
   for (int64_t j = 0; j < step.num_keys; ++j) {
-    const V weight = hn::Mul(hn::Load(f, weights + j * kLanes), inverse);
+    const V share = hn::Load(f, weights + j * kLanes), weight = hn::Mul(share, where_seen(share, inverse));
     hn::Store(weight, f, weights + j * kLanes);
     all = hn::MulAdd(weight, where_seen(weight, hn::Load(f, products + j * kLanes)), all);
   }

@@ -196,7 +196,7 @@ V exp_of_scores(int64_t count, V shift, float* scores) {
   const F f;
   V sum = hn::Zero(f);
   for (int64_t j = 0; j < count; ++j) {
-    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores + j * kLanes), shift));
+    const V weight = exp_of_score(hn::Load(f, scores + j * kLanes), shift);
     sum = hn::Add(sum, weight);
     hn::Store(weight, f, scores + j * kLanes);
   }

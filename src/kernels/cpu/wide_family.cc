@@ -27,8 +27,7 @@ void see_keys(const WideFamily& family, const Queries& queries, int64_t first, i
                  s.scores);
   for (int64_t i = 0; i < count; i += kLanes) {
     mask_keys(family, key_begin, queries.begin + first + i, std::min(kLanes, count - i), keys);
-    complete_scores(call, s.wide.position_columns + (first + i) * in_lanes(p.position_dim), keys, s.scores + i,
-                    kKeyBlock);
+    complete_scores(call, s.wide.position_columns + (first + i) * call.position_dim, keys, s.scores + i, kKeyBlock);
     weigh_scores(call, keys, seen.groups[(first + i) / kLanes], s.scores + i, kKeyBlock);
   }
   HWY_ALIGN float ones[kKeyBlock];

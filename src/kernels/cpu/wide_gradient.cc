@@ -87,10 +87,10 @@ void adjoint_of_block(const QueryNumbers& numbers, int64_t num_keys, float* scor
   const F f;
   const V shift = hn::IfThenZeroElse(hn::Eq(numbers.log_sum, hn::Set(f, kMinusInfinity)), numbers.log_sum);
   for (int64_t j = 0; j < num_keys; ++j, scores += kKeyBlock, products += kKeyBlock) {
-    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores), shift));
+    const V weight = exp_of_score(hn::Load(f, scores), shift);
     const V s_bar = hn::MulAdd(numbers.coefficient, hn::Sub(hn::Load(f, products), numbers.dot), numbers.slope);
     hn::Store(hn::Mul(weight, where_seen(weight, s_bar)), f, scores);
-    hn::Store(hn::Mul(weight, numbers.coefficient), f, products);
+    hn::Store(hn::Mul(weight, where_seen(weight, numbers.coefficient)), f, products);
   }
 }
 
@@ -104,7 +104,7 @@ void take_own_positions(const WideFamily& family, const KeyBlock& keys, int64_t 
     HWY_ALIGN float copy[kMaxPositionDim];
     const float* own = family.own_position(begin + j, h, copy, s);
     float* to = call.grad_self_positions + (family.child(begin + j).first_leaf * call.p.heads + h) * call.position_dim;
-    for (int64_t c = 0; c < call.position_dim; ++c) to[c] = 2 * self * own[c];
+    for (int64_t c = 0; c < call.p.position_dim; ++c) to[c] = 2 * self * own[c];
     self = 0;
   }
 }
@@ -137,7 +137,7 @@ void backward_block(const PairBlock& b, KeyBlock& keys, const Sums& q_sums, cons
     const int64_t place = b.first_query + i, first = b.queries.begin + place;
     const int64_t lanes = std::min(kLanes, b.num_queries - i);
     mask_keys(b.family, b.key_begin, first, lanes, keys);
-    complete_scores(call, s.wide.position_columns + place * in_lanes(p.position_dim), keys, s.scores + i, kKeyBlock);
+    complete_scores(call, s.wide.position_columns + place * call.position_dim, keys, s.scores + i, kKeyBlock);
     adjoint_of_block(numbers_of(b.family, first, lanes, b.head), keys.count, s.scores + i, s.products + i);
   }
   HWY_ALIGN float ones[kKeyBlock];

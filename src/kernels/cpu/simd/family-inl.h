@@ -261,6 +261,20 @@ inline V look_at_each_other(const Family& family, const float* scores, float* we
   return hn::Load(f, g);
 }
 
+// Weights of queries whose scores are NaN: 0 where they do not look. A score of -inf less NaN is not -inf any more.
+inline void hide_weights(const Family& family, int64_t i, float* weights) {
+  const F f;
+  const V query = hn::Iota(f, static_cast<float>(i));
+  const int64_t rest = family.count - i;
+  for (int64_t j = 0; j < family.count; ++j, weights += family.count) {
+    const V sibling = hn::Set(f, static_cast<float>(j));
+    V weight = load_first(weights, rest);
+    if (family.is_causal) weight = hn::IfThenZeroElse(hn::Lt(query, sibling), weight);
+    if (family.closed[j] != 0) weight = hn::IfThenZeroElse(hn::Eq(query, sibling), weight);
+    store_first(weight, weights, rest);
+  }
+}
+
 // Softmax over siblings j for queries [i, i + kLanes): weights[j * count + lane] = p, and g is returned. Nothing to
 // look at gives p = 0 and g = -inf.
 // In a family of two that do not see themselves each sees the other, with weight 1, whatever the scores.
@@ -305,6 +319,7 @@ inline V softmax_tile(const Family& family, int64_t i, float* scores, float* wei
       store_first(weight, weights + j * count, rest);
     }
   }
+  if (HWY_UNLIKELY(!hn::AllTrue(f, hn::Eq(sum, sum)))) hide_weights(family, i, weights);
   return hn::IfThenElse(is_empty, closed, hn::Add(shift, log_lanes(sum)));
 }
 

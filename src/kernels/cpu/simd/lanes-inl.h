@@ -57,6 +57,12 @@ HWY_INLINE V exp_lanes(V x) {
 #endif
 }
 
+// exp(score - shift), and 0 where the score is -inf, which hides a key: also where the shift is NaN.
+HWY_INLINE V exp_of_score(V score, V shift) {
+  const F f;
+  return hn::IfThenZeroElse(hn::Eq(score, hn::Set(f, kMinusInfinity)), exp_lanes(hn::Sub(score, shift)));
+}
+
 // log(x) for x > 0, normal; NaN stays NaN.
 HWY_INLINE V log_lanes(V x) {
   const F f;

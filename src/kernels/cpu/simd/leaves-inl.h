@@ -253,7 +253,7 @@ inline void add_to_positions(const Call& call, const LeafTile& tile, const WalkN
     const int64_t leaf = p.walk.nodes[first + j].first_leaf;
     const float* own = position_row(call, p.self_position[leaf], h, s.products, s);
     float* to = call.grad_self_positions + (leaf * p.heads + h) * width;
-    for (int64_t c = 0; c < width; ++c) to[c] = 2 * self * own[c];
+    for (int64_t c = 0; c < p.position_dim; ++c) to[c] = 2 * self * own[c];
     self = 0;
   }
   float* rows[kKeyBlock];

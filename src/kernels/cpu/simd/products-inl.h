@@ -247,14 +247,16 @@ inline void dot_few(const float* const* q, int64_t queries, const float* const* 
     const float* q3 = q[std::min(i + 3, queries - 1)];
     for (int64_t j = 0; j < keys; ++j) {
       V s0 = hn::Zero(f), s1 = s0, s2 = s0, s3 = s0;
-      for (int64_t c = 0; c < channels; c += kLanes) {
-        const int64_t rest = channels - c;
-        const V key = load_channels(k[j] + c, rest);
-        s0 = hn::MulAdd(load_channels(q0 + c, rest), key, s0);
-        s1 = hn::MulAdd(load_channels(q1 + c, rest), key, s1);
-        s2 = hn::MulAdd(load_channels(q2 + c, rest), key, s2);
-        s3 = hn::MulAdd(load_channels(q3 + c, rest), key, s3);
-      }
+      const auto add_channels = [&](int64_t c, const auto& load) {
+        const V key = load(k[j] + c);
+        s0 = hn::MulAdd(load(q0 + c), key, s0);
+        s1 = hn::MulAdd(load(q1 + c), key, s1);
+        s2 = hn::MulAdd(load(q2 + c), key, s2);
+        s3 = hn::MulAdd(load(q3 + c), key, s3);
+      };
+      int64_t c = 0;
+      for (; c + kLanes <= channels; c += kLanes) add_channels(c, [](const float* row) { return hn::LoadU(F(), row); });
+      if (c < channels) add_channels(c, [&](const float* row) { return load_channels(row, channels - c); });
       float* at = to + j * to_stride + i;
       const auto sums = hn::Mul(sum_of_blocks(f, sums_in_blocks(s0, s1, s2, s3)), hn::Set(four, scale));
       hn::StoreU(add ? hn::Add(hn::LoadU(four, at), sums) : sums, four, at);
@@ -302,18 +304,18 @@ HWY_INLINE void prefetch_results(const Combination& p, int64_t r, int64_t c, flo
 }
 
 // Results of a tile into rows of 16 bits, two vectors at once where there are two.
-template <class Lanes, int R, int C>
+template <bool kIsPart, class Lanes, int R, int C>
 HWY_INLINE void narrow_tile(Lanes lanes, const V (&sum)[R][C], const HalfRows& to, int64_t r, int64_t c, int64_t rest,
                             bool streams) {
   const hn::Twice<Half> both;
-  if constexpr (C == 1) {
-    RAMIFY_UNROLL
-    for (int i = 0; i < R; ++i) lanes.store_channels(sum[i][0], to.data + (r + i) * to.stride + c, rest);
-    return;
-  }
   uint16_t* row = to.data + r * to.stride + c;
   RAMIFY_UNROLL
   for (int i = 0; i < R; ++i, row += to.stride) {
+    if constexpr (kIsPart || C == 1) {
+      RAMIFY_UNROLL
+      for (int l = 0; l < C; ++l) lanes.store_channels(sum[i][l], row + l * kLanes, rest - l * kLanes);
+      continue;
+    }
     RAMIFY_UNROLL
     for (int l = 0; l + 1 < C; l += 2) {
       const auto numbers = lanes.narrow_two(sum[i][l], sum[i][l + 1]);
@@ -336,8 +338,8 @@ HWY_INLINE bool are_finite(const V (&row)[C]) {
   return hn::AllTrue(F(), hn::Eq(zero, hn::Zero(F())));
 }
 
-// A tile some of whose terms are not finite: they count only where their weight is not 0. Other rows and channels get the
-// same bits as without them.
+// A tile some of whose terms are not finite: they count only where their weight is not 0. Other rows and channels get
+// the same bits as without them.
 template <class Lanes>
 HWY_NOINLINE void combine_seen(const Combination& p, int64_t r, int64_t rows, int64_t c, int64_t end,
                                float* const* out) {
@@ -368,17 +370,21 @@ HWY_NOINLINE void combine_seen(const Combination& p, int64_t r, int64_t rows, in
   }
 }
 
-// R rows by C vectors of channels; a vector alone may be the last of a row, `rest` channels before its end. kStep is
-// row_step where it is a constant, else 0. With every term kLines come nearer.
-template <class Lanes, int R, int C, int64_t kStep, int kLines, class Prefetch>
+// R rows by C vectors of channels. kStep is row_step where it is a constant, else 0. With every term kLines come
+// nearer. With kIsPart the last vector is the end of the rows, which is `rest` channels away.
+template <class Lanes, int R, int C, int64_t kStep, int kLines, bool kIsPart = false, class Prefetch>
 HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, int64_t rest, float* const* out,
                              Prefetch& ahead) {
   const F f;
+  const auto is_part = [](int l) { return kIsPart && l == C - 1; };
   const auto load = [&](const float* row, int l) {
-    return C == 1 ? load_channels(row, rest) : hn::LoadU(f, row + l * kLanes);
+    return is_part(l) ? load_channels(row + l * kLanes, rest - l * kLanes) : hn::LoadU(f, row + l * kLanes);
+  };
+  const auto load_term = [&](const typename Lanes::Number* row, int l) {
+    return is_part(l) ? Lanes::load_channels(row + l * kLanes, rest - l * kLanes) : Lanes::load(row + l * kLanes);
   };
   const auto store = [&](V v, float* row, int l) {
-    if constexpr (C == 1) return store_channels(v, row, rest);
+    if (is_part(l)) return store_channels(v, row + l * kLanes, rest - l * kLanes);
     hn::StoreU(v, f, row + l * kLanes);
   };
   V sum[R][C];
@@ -404,7 +410,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, int64_t
     const auto* term = reinterpret_cast<const typename Lanes::Number*>(p.terms[s]) + c;
     V x[C];
     RAMIFY_UNROLL
-    for (int l = 0; l < C; ++l) x[l] = C == 1 ? Lanes::load_channels(term, rest) : Lanes::load(term + l * kLanes);
+    for (int l = 0; l < C; ++l) x[l] = load_term(term, l);
     RAMIFY_UNROLL
     for (int i = 0; i < R; ++i) {
       const V weight = hn::Set(f, weight_of(i));
@@ -445,7 +451,7 @@ HWY_INLINE void combine_tile(const Combination& p, int64_t r, int64_t c, int64_t
   const bool streams = p.streams;
   if (p.halves.data) {
     return with_lanes(p.halves.storage, [&](auto lanes) {
-      if constexpr (streams_halves<decltype(lanes)>) narrow_tile(lanes, sum, p.halves, r, c, rest, streams);
+      if constexpr (streams_halves<decltype(lanes)>) narrow_tile<kIsPart>(lanes, sum, p.halves, r, c, rest, streams);
     });
   }
   RAMIFY_UNROLL
@@ -467,11 +473,13 @@ inline constexpr int kLinesOfTile = R == kRowTile ? 1
                                     : R < 4       ? 4
                                                   : 2;
 
-// A vector that is left of rows of 16 bits, out of line: their tiles would get fewer registers beside it.
-template <int R, int64_t kStep, class Lanes>
-HWY_NOINLINE void combine_rest(const Combination& p, int64_t r, int64_t c, int64_t rest, float* const* out) {
-  NothingAhead nothing;
-  combine_tile<Lanes, R, 1, kStep, 1>(p, r, c, rest, out, nothing);
+// The end of rows whose last vector is not full, out of line: full tiles would get fewer registers beside it. Returns
+// what comes next to bring nearer, which so stays in registers, too.
+template <int R, int C, int64_t kStep, class Lanes, int kLines, class Prefetch>
+HWY_NOINLINE Prefetch combine_rest(const Combination& p, int64_t r, int64_t c, int64_t rest, float* const* out,
+                                   Prefetch ahead) {
+  combine_tile<Lanes, R, C, kStep, kLines, true>(p, r, c, rest, out, ahead);
+  return ahead;
 }
 
 template <int R, int64_t kStep = 0, class Lanes = Float32Lanes, int kLines = kLinesOfTile<R>, class Prefetch>
@@ -486,13 +494,14 @@ HWY_INLINE void combine_row_tile(const Combination& p, int64_t r, int64_t channe
       combine_tile<Lanes, R, 2, kStep, kLines>(p, r, c, channels - c, out, ahead);
     }
   }
-  for (; c < channels; c += kLanes) {
-    if constexpr (std::is_same_v<Lanes, Float32Lanes>) {
-      combine_tile<Lanes, R, 1, kStep, kLines>(p, r, c, channels - c, out, ahead);
-    } else {
-      combine_rest<R, kStep, Lanes>(p, r, c, channels - c, out);
-    }
+  if (c == channels) return;
+  if constexpr (kHasPartVectors) {
+    const int64_t rest = channels - c;
+    if (rest > kLanes) ahead = combine_rest<R, 2, kStep, Lanes, kLines>(p, r, c, rest, out, ahead);
+    if (rest < kLanes) ahead = combine_rest<R, 1, kStep, Lanes, kLines>(p, r, c, rest, out, ahead);
+    if (rest != kLanes) return;
   }
+  combine_tile<Lanes, R, 1, kStep, kLines>(p, r, c, channels - c, out, ahead);
 }
 
 // Returns how many rows are done.

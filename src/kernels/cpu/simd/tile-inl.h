@@ -88,7 +88,7 @@ inline void weigh_scores(const Call& call, const KeyBlock& keys, Seen& seen, flo
   const V shift = hn::IfThenZeroElse(hn::Eq(most, hn::Set(f, kMinusInfinity)), most);
   V sum = hn::Zero(f);
   for (int64_t j = 0; j < keys.count; ++j) {
-    const V weight = exp_lanes(hn::Sub(hn::Load(f, scores + j * stride), shift));
+    const V weight = exp_of_score(hn::Load(f, scores + j * stride), shift);
     sum = hn::Add(sum, weight);
     hn::Store(weight, f, scores + j * stride);
   }
@@ -147,7 +147,7 @@ inline void weigh_block(const Call& call, const QueryTile& tile, const float* y_
   ahead.bring();
   const V shift = hn::IfThenZeroElse(hn::Eq(log_sum, hn::Set(f, kMinusInfinity)), log_sum);
   for (int64_t j = 0; j < keys.count; ++j) {
-    hn::Store(exp_lanes(hn::Sub(hn::Load(f, weights + j * kLanes), shift)), f, weights + j * kLanes);
+    hn::Store(exp_of_score(hn::Load(f, weights + j * kLanes), shift), f, weights + j * kLanes);
   }
   dot_blocks(y_blocks, keys.v, keys.count, in_lanes(call.p.value_dim), 1.0f, products, kLanes);
 }

@@ -107,7 +107,7 @@ inline void gather_queries(const WideFamily& family, int64_t tile, int64_t h, Pa
     turn_rows(queries.q, first, lanes, in_lanes(p.dim), s.zeros, wide.q_columns);
     if (call.position_dim > 0) {
       interleave_tile(queries.position + first, lanes, in_lanes(p.position_dim), s.zeros,
-                      wide.position_columns + first * in_lanes(p.position_dim));
+                      wide.position_columns + first * call.position_dim);
     }
     if (pass == Pass::forward) continue;
     turn_rows(queries.y, first, lanes, in_lanes(p.value_dim), s.zeros, wide.y_columns);
