@@ -335,12 +335,15 @@ std::vector<std::pair<int64_t, int64_t>> runs_of(const Walk& walk, int64_t first
 }
 
 TEST(Walk, CutsATreeAlikeWhateverLiesBesideIt) {
+  const auto walk_of = [](const Array& sizes, const char* branching) {
+    return make_walk(contract(windows(sizes, Branching::parse(branching))).forest);
+  };
   for (const auto& [leaves, branching] : std::vector<std::pair<int64_t, const char*>>{
            {40, "3*"}, {300, "10*"}, {300, "7,3*"}, {700, "13*"}, {700, "2,4,8,16"}}) {
-    const auto alone = runs_of(make_walk(windows(Array{leaves}, Branching::parse(branching))), 0, leaves);
+    const auto alone = runs_of(walk_of({leaves}, branching), 0, leaves);
     for (const int64_t before : {1, 7, 60, 130, 333}) {
-      const Walk walk = make_walk(windows(Array{before, leaves, before}, Branching::parse(branching)));
-      EXPECT_EQ(runs_of(walk, before, leaves), alone) << leaves << " leaves behind " << before << ", " << branching;
+      EXPECT_EQ(runs_of(walk_of({before, leaves, before}, branching), before, leaves), alone)
+          << leaves << " leaves behind " << before << ", " << branching;
     }
   }
 }
