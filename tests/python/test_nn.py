@@ -161,8 +161,10 @@ def test_mixed_modalities_and_ranges():
               "patch": Leaves(torch.tensor([5, 6, 7, 8]), None, torch.rand(4, 6))}
     everything = model(FOREST, leaves, PLACES)
     assert everything.shape == (2, 2)
-    ranges = torch.tensor([0, 5, 0]), torch.tensor([5, 9, 9])
-    assert torch.equal(model(FOREST, leaves, PLACES, ranges)[:2], everything)
+    ranges = torch.tensor([0, 5]), torch.tensor([5, 9])
+    assert torch.equal(model(FOREST, leaves, PLACES, ranges), everything)
+    overlapping = torch.tensor([0, 5, 0]), torch.tensor([5, 9, 9])  # whose means are added in another way
+    torch.testing.assert_close(model(FOREST, leaves, PLACES, overlapping)[:2], everything, rtol=1e-6, atol=1e-7)
     encoder = Encoder(SMALL, modalities, domains=["sequence"])
     encoder.load_state_dict({k.removeprefix("encoder."): v for k, v in model.state_dict().items()
                              if k.startswith("encoder.")})
