@@ -10,11 +10,6 @@
 #include "kernels/cpu/row_norm.h"
 #include "kernels/cpu/simd/rows-inl.h"
 
-// Loops over registers.
-#ifndef RAMIFY_UNROLL
-#define RAMIFY_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
 namespace {

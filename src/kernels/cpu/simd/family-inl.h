@@ -8,7 +8,8 @@
 
 #include <cmath>
 
-#include "kernels/cpu/simd/products-inl.h"
+#include "kernels/cpu/simd/combine-inl.h"
+#include "kernels/cpu/simd/dot-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {

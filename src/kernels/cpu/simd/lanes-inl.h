@@ -13,6 +13,11 @@
 
 #include "hwy/highway.h"
 
+// Loops over registers, of at most 16 steps; what they index must not stay in memory.
+#ifndef RAMIFY_UNROLL
+#define RAMIFY_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
 
@@ -23,6 +28,9 @@ using V = hn::Vec<F>;
 using M = hn::Mask<F>;
 inline constexpr int64_t kLanes = hn::MaxLanes(F());
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Registers: AVX-512 and NEON have 32, the others 16.
+inline constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
 
 // Whether a multiplication and an addition are rounded once.
 inline constexpr bool kHasFusedMultiply = HWY_TARGET != HWY_SSE4;

@@ -7,7 +7,8 @@
 #define RAMIFY_CPU_SIMD_TILE_INL_H_
 #endif
 
-#include "kernels/cpu/simd/products-inl.h"
+#include "kernels/cpu/simd/combine-inl.h"
+#include "kernels/cpu/simd/dot-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ramify::cpu::HWY_NAMESPACE {
